@@ -6,7 +6,7 @@ from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
     #: Matcher name (``gpus``, ``wildcards.sample``) -> what must hold; all of them must.
     When = Dict[str, "Test"]
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 class Test(Record):
     """One matcher's condition: ``>0``, ``<=4h``, ``qc_*``, ``[a, b]``.
 
-    `op` is one of ``== != < <= > >=`` (numbers, in the matcher's unit: counts, MiB, minutes),
-    or ``glob`` (case-sensitive shell patterns; any may match). `values` has one element for
-    an ordering test.
+    `op` and its `values`, in the matcher's unit (a count, MiB, minutes; None: unlimited):
+
+    ======================  ============================================================
+    ``==`` ``!=``           numbers: is any of them, is none of them
+    ``<`` ``<=`` ``>`` ``>=``  one number
+    ``..``                  two numbers, both ends belong to the range
+    ``glob`` ``!glob``      shell patterns: any matches, none matches (core/match.py)
+    ``list``                Tests: one that is not negative holds, and every negative one
+    ======================  ============================================================
     """
 
     op: str
@@ -35,7 +41,7 @@ class Account(Record):
 
 
 class Blocked(Record):
-    """An account the router must not choose, and why. Dates are ISO texts."""
+    """An account the router must not choose, and why. Dates are ISO texts (2026-12-31)."""
 
     account: str
     reason: str
@@ -46,13 +52,18 @@ class Blocked(Record):
 
 
 class Rule(Record):
-    """The first rule whose `when` holds decides the order, and may narrow the candidates."""
+    """The first rule whose `when` holds decides the order, and may narrow the candidates.
 
+    A job that no rule matches has all of the policy's accounts as candidates, as listed.
+    """
+
+    #: Unique; ``rule 2`` for the second rule if the user gave it no name.
     name: str
     when: When = {}
-    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, listed.
+    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, listed. Empty: listed.
     order: Tuple[str, ...] = ()
-    #: (account, qos or None) pairs; None: all of the policy's accounts.
+    #: (account, qos) pairs in the user's order; qos None: those of the account's own entry.
+    #: None: all of the policy's accounts.
     candidates: Optional[Tuple[Tuple[str, Optional[str]], ...]] = None
     #: These override the policy's own where not None.
     when_full: Optional[WhenFull] = None
@@ -69,6 +80,7 @@ class WhenFull(Record):
 class Policy(Record):
     """A whole policy. Account and QOS names are lower case, as Slurm compares them."""
 
+    #: In order of preference. Empty: a site's file that only blocks; nothing is ever moved.
     accounts: Tuple[Account, ...]
     blocked: Tuple[Blocked, ...] = ()
     rules: Tuple[Rule, ...] = ()
@@ -85,3 +97,43 @@ class Policy(Record):
     cache_seconds: int = 5
     #: The file(s) it came from, the user's first.
     files: Tuple[str, ...] = ()
+
+
+def to_plain(policy: Policy) -> object:
+    """`policy` as exact tuples, dicts, texts and numbers, as `marshal` wants them."""
+    return _plain(policy)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple([_plain(item) for item in value])
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def from_plain(plain: Any) -> Policy:
+    """The inverse of `to_plain`. Raises TypeError or ValueError for another shape."""
+    accounts, blocked, rules, when_full, *rest = plain
+    return Policy(
+        tuple([Account(name, qos, _when(only)) for name, qos, only in accounts]),
+        tuple([Blocked(*entry) for entry in blocked]),
+        tuple([_rule(*entry) for entry in rules]),
+        WhenFull(*when_full),
+        *rest,
+    )
+
+
+def _rule(
+    name: str, when: Any, order: Any, candidates: Any, when_full: Any, own_backlog: Any
+) -> Rule:
+    full = None if when_full is None else WhenFull(*when_full)
+    return Rule(name, _when(when), order, candidates, full, own_backlog)
+
+
+def _when(plain: Any) -> When:
+    return {name: _test(*test) for name, test in plain.items()}
+
+
+def _test(op: str, values: Any, text: str) -> Test:
+    return Test(op, tuple([_test(*v) for v in values]) if op == "list" else values, text)
