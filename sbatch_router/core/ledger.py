@@ -1,0 +1,29 @@
+"""What was promised since the snapshot: submissions that Slurm has not shown us yet."""
+
+from __future__ import annotations
+
+from .record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .tres import Tres
+
+
+class Promise(Record):
+    """One submission of mine that the snapshot cannot know of.
+
+    `tres` is of one array task; `tasks_at_once` of them may run together. `pid` is the
+    shim's, and after exec sbatch's own: while it lives, the job may not have been submitted.
+    """
+
+    #: Seconds since the epoch.
+    at: float
+    pid: int
+    account: str
+    qos: str
+    partition: str
+    tres: Tres
+    tasks: int
+    tasks_at_once: int
+    #: Minutes, as slurmctld counts a job without a limit.
+    minutes: int
