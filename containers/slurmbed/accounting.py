@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
 from .conf import value_text
 from .spec import Association, Spec
@@ -38,7 +39,7 @@ def commands(spec: Spec, known: Known) -> list[str]:
     for association in spec.associations:
         lines += _association(spec, association, known, seen)
     for user, options in spec.users.items():
-        lines += _user(user, options, user in known.users, user in seen)
+        lines += _user(user, options, user in known.users)
     return lines
 
 
@@ -73,9 +74,9 @@ def _association(spec: Spec, one: Association, known: Known, seen: set[str]) -> 
     return [f"add user {one.user} {place} {words}".rstrip()]
 
 
-def _user(user: str, options: Mapping[str, Any], known: bool, has_any: bool) -> list[str]:
-    """Return changes to a user that was there before; users without associations have none."""
-    if not known or not has_any:
+def _user(user: str, options: Mapping[str, Any], known: bool) -> list[str]:
+    """Return changes to a user that was there before; a new one has got them when it was added."""
+    if not known:
         return []
     words = _options(options)
     if "default_account" in options:

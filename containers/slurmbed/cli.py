@@ -64,8 +64,10 @@ def _up(options: argparse.Namespace) -> int:
     for key, value in env.items():
         print(f"export {key}={shlex.quote(value)}")
     script = shlex.quote(str(Path(sys.argv[0]).absolute()))
-    print(f"# Slurm {cluster.release[0]}.{cluster.release[1]:02d}, users: "
-          f"{', '.join(cluster.spec.users)}")
+    print(
+        f"# Slurm {cluster.release[0]}.{cluster.release[1]:02d}, users: "
+        f"{', '.join(cluster.spec.users)}"
+    )
     print(f"# homes: {cluster.directory}/home")
     print(f"# stop with: {script} down {shlex.quote(str(cluster.directory))}")
     return 0
@@ -93,8 +95,10 @@ def _down(options: argparse.Namespace) -> int:
     if options.all:
         chosen = [e for e in entries if options.force or e.state != "owned"]
         for entry in [e for e in entries if e not in chosen]:
-            print(f"cluster.py: left {entry.directory}: its starter, process {entry.owner}, lives",
-                  file=sys.stderr)
+            print(
+                f"cluster.py: left {entry.directory}: its starter, process {entry.owner}, lives",
+                file=sys.stderr,
+            )
     else:
         wanted = {str(Path(name).absolute()) for name in options.directory}
         chosen = [e for e in entries if e.directory in wanted]

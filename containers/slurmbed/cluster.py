@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pwd
+import re
 import signal
 import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Mapping, Sequence, Union
+from typing import Any, Callable, Union
 
-from . import accounting, conf, packages, procs, registry, spec as specs
+from . import accounting, conf, guard, packages, procs, registry
+from . import spec as specs
 from .daemons import Daemons
 from .errors import BedError, CommandFailed
 
 Completed = subprocess.CompletedProcess[str]
 Input = Union[str, bytes, None]
-ACTIVE = "PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STAGE_OUT,STOPPED"
 
 
 class Cluster:
     """A running Slurm cluster; start one with `Cluster.start`, end it with `stop` or `with`."""
 
-    def __init__(self, spec: specs.Spec, entry: registry.Entry, layout: conf.Layout) -> None:
+    def __init__(
+        self,
+        spec: specs.Spec,
+        entry: registry.Entry,
+        layout: conf.Layout,
+        watch: subprocess.Popen[bytes],
+    ) -> None:
         self.spec = spec
         self.entry = entry
         self.layout = layout
@@ -34,7 +43,7 @@ class Cluster:
         self.boot_seconds = 0.0
         self._overrides: specs.Options = {}
         self._daemons = Daemons(layout, entry.ident, timeout=60.0)
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard = watch
         self._stopped = False
 
     # -- life ----------------------------------------------------------------------------------
@@ -59,16 +68,18 @@ class Cluster:
         if os.geteuid() != 0:
             raise BedError("a cluster needs root, since its jobs run as several unix users")
         registry.sweep()
-        entry = _new_entry(directory, keep)
+        entry = _new_entry(directory)
         try:
             self = cls._prepare(checked, entry)
             self._boot()
         except BaseException:
             registry.destroy(entry)
             raise
-        atexit.register(self.stop)
         if keep:
-            atexit.unregister(self.stop)
+            entry.owner = 0
+            registry.save(entry)
+        else:
+            atexit.register(self._stop_at_exit)
         self.boot_seconds = time.monotonic() - began
         return self
 
@@ -77,11 +88,12 @@ class Cluster:
         """Take what the cluster needs of the machine and write its files."""
         with registry.lock():
             registry.save(entry)
+            watch = guard.start(entry)
             registry.take_network(entry, 2 + len(spec.node_names))
             registry.take_users(entry, list(spec.users))
         ctld, dbd, *nodes = entry.ports
         layout = conf.Layout(Path(entry.directory), entry.address, ctld, dbd, tuple(nodes))
-        self = cls(spec, entry, layout)
+        self = cls(spec, entry, layout, watch)
         for name in ("etc", "log", "state", "spool", "home"):
             (layout.root / name).mkdir(mode=0o755)
         self._write_files()
@@ -106,7 +118,7 @@ class Cluster:
         text = conf.slurm_conf(self.layout, self.spec, self._overrides)
         (self.layout.etc / "slurm.conf").write_text(text, encoding="utf-8")
 
-    def _make_homes(self, users: Mapping[str, Any]) -> None:
+    def _make_homes(self, users: Iterable[str]) -> None:
         for user in users:
             home = self.home(user)
             if not home.exists():
@@ -143,9 +155,14 @@ class Cluster:
         if self._stopped:
             return
         self._stopped = True
-        atexit.unregister(self.stop)
+        atexit.unregister(self._stop_at_exit)
         registry.destroy(self.entry)
         self._daemons.reap()
+        self._guard.poll()
+
+    def _stop_at_exit(self) -> None:
+        if os.getpid() == self.entry.owner:
+            self.stop()
 
     def __enter__(self) -> Cluster:
         return self
@@ -222,6 +239,7 @@ class Cluster:
         """Start a command as a user, as `run_as` does, and return its Popen (binary pipes)."""
         record = _record(user)
         home = self.home(user)
+        self._make_homes([user])
         clean = {"HOME": str(home), "USER": user, "LOGNAME": user, "SHELL": "/bin/bash"}
         groups = os.getgrouplist(user, record.pw_gid)
         return subprocess.Popen(
@@ -235,6 +253,18 @@ class Cluster:
             start_new_session=True,
             **options,
         )
+
+    def hold(self, user: str, *options: str) -> int:
+        """Give a user a running allocation at once, as salloc with these options; return its id.
+
+        Batch jobs start only when the scheduler next looks, up to a second later. Raises
+        CommandFailed when it cannot start now.
+        """
+        done = self.run_as(user, ["salloc", "--no-shell", "--immediate", *options])
+        found = re.search(r"Granted job allocation (\d+)", done.stderr)
+        if not found:
+            raise BedError(f"salloc: {done.stderr}")
+        return int(found[1])
 
     def run(self, *argv: str, check: bool = True, timeout: float = 60) -> Completed:
         """Run one of Slurm's commands as root. Raises CommandFailed, TimeoutExpired."""
@@ -250,8 +280,7 @@ class Cluster:
             env=env,
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             errors="surrogateescape",
             timeout=timeout,
@@ -302,7 +331,7 @@ class Cluster:
     def wait_until(
         self, predicate: Callable[[], Any], timeout: float = 30.0, what: str = "condition"
     ) -> Any:
-        """Call `predicate` until it is true and return its value. Raises BedError after `timeout` s."""
+        """Return `predicate()` once it is true. Raises BedError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             value = predicate()
@@ -351,13 +380,13 @@ class Cluster:
             self.wait_until(lambda: self._is_empty(again), timeout, "no job left")
 
     def _cancel(self) -> None:
-        jobs = self.run("squeue", "-h", "-t", ACTIVE, "-o", "%A").stdout.split()
+        jobs = self.run("squeue", "-h", "-o", "%A").stdout.split()
         if jobs:
             unique = sorted(set(jobs), key=int)
             self.run("scancel", *unique, check=False)
 
     def _is_empty(self, again: list[float]) -> bool:
-        if self.run("squeue", "-h", "-t", ACTIVE, "-o", "%A").stdout.strip():
+        if self.run("squeue", "-h", "-o", "%A").stdout.strip():
             if time.monotonic() > again[0]:
                 again[0] = time.monotonic() + 2.0
                 self._cancel()
@@ -368,13 +397,15 @@ class Cluster:
     # -- change --------------------------------------------------------------------------------
 
     def _controllers(self) -> list[int]:
-        return [pid for pid in self.entry.pids() if procs.program(pid) == "slurmctld"]
+        """Return slurmctld's process and its helper's, the main one first."""
+        found = [pid for pid in self.entry.pids() if procs.program(pid) == "slurmctld"]
+        return sorted(found, key=lambda pid: procs.parent(pid) in found)
 
     def stop_controller(self, *, kill: bool = False) -> None:
         """End slurmctld (state saved, unless `kill`) and wait until it is gone."""
-        for pid in self._controllers():
+        self.resume_controller()
+        for pid in self._controllers() if kill else self._controllers()[:1]:
             os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-            os.kill(pid, signal.SIGCONT)
         self.wait_until(lambda: not self._controllers(), what="slurmctld gone")
         self._daemons.reap()
 
@@ -397,11 +428,21 @@ class Cluster:
         for pid in self._controllers():
             os.kill(pid, signal.SIGCONT)
 
-    def reconfigure(self, *, restart: bool = False, **lines: Any) -> None:
-        """Change slurm.conf's keys (None restores the default) and have slurmctld read it.
+    def reconfigure(
+        self,
+        *,
+        restart: bool = False,
+        partitions: Mapping[str, Mapping[str, Any]] | None = None,
+        **lines: Any,
+    ) -> None:
+        """Change slurm.conf's keys (None takes a change back) and have slurmctld read it.
 
+        `partitions` adds partitions or changes options of those there are (None drops one).
         Some keys take effect only with `restart`. Raises BedError, CommandFailed.
         """
+        for name, options in (partitions or {}).items():
+            old = self.spec.partitions.get(name, {"Nodes": "ALL"})
+            self.spec.partitions[name] = conf.merge(old, options)
         self._overrides = conf.overlay(self._overrides, lines)
         self._write_conf()
         if restart:
@@ -424,7 +465,7 @@ def _record(user: str) -> pwd.struct_passwd:
         raise BedError(f"no unix user {user!r}") from None
 
 
-def _new_entry(directory: str | os.PathLike[str] | None, keep: bool) -> registry.Entry:
+def _new_entry(directory: str | os.PathLike[str] | None) -> registry.Entry:
     """Make the directory and describe the cluster. Raises BedError for a directory of no use."""
     ident = registry.new_ident()
     if directory is None:
@@ -433,10 +474,9 @@ def _new_entry(directory: str | os.PathLike[str] | None, keep: bool) -> registry
         path = Path(directory).absolute()
         made = not path.exists()
         _check_directory(path)
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True)
     path.chmod(0o755)
-    owner = 0 if keep else os.getpid()
-    return registry.Entry(ident, str(path), made, owner, procs.start_time(owner))
+    return registry.Entry(ident, str(path), made, os.getpid(), procs.start_time(os.getpid()))
 
 
 def _check_directory(path: Path) -> None:
@@ -444,6 +484,8 @@ def _check_directory(path: Path) -> None:
         raise BedError(f"{path}: not an empty directory")
     if len(str(path)) > 90:
         raise BedError(f"{path}: longer than 90 bytes, too long for the sockets in it")
+    if not path.parent.is_dir():
+        raise BedError(f"{path}: no directory {path.parent}")
     if "," in str(path) or any(c.isspace() for c in str(path)):
         raise BedError(f"{path}: Slurm takes no blank and no comma in a path")
     for parent in path.parents:
@@ -459,10 +501,8 @@ def _finish(
     try:
         out, err = process.communicate(raw, timeout)
     except BaseException:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.communicate()
         raise
     stdout, stderr = (part.decode("utf-8", "surrogateescape") for part in (out, err))

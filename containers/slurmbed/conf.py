@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Mapping
+from typing import Any
 
 from .spec import NodeGroup, Options, Spec
 

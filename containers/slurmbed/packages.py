@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from .errors import BedError
 
@@ -27,7 +27,7 @@ PROGRAMS = {
     "useradd": "passwd",
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
-LOCK = Path("/run/slurmbed.install.lock")
+LOCK = Path("/run/slurmbed/install.lock")
 
 
 def missing() -> dict[str, str]:
@@ -49,12 +49,13 @@ def ensure() -> None:
     if os.geteuid() != 0 or apt is None:
         why = "this system has no apt-get" if apt is None else "installing needs root"
         raise BedError(f"missing: {', '.join(absent)}; {why}; as root run: {command}")
-    with open(LOCK, "w", encoding="utf-8") as handle, _no_services():
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with open(LOCK, "w", encoding="utf-8") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         if missing():
-            _apt("update", "-qq")
-            _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
-    LOCK.unlink()
+            with _no_services():
+                _apt("update", "-qq")
+                _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
     if missing():
         raise BedError(f"installed {', '.join(packages)}, still missing: {', '.join(missing())}")
 
@@ -78,7 +79,7 @@ def _apt(*words: str) -> None:
 def _no_services() -> Iterator[None]:
     """Keep packages from starting system services, and put the old policy back."""
     saved = POLICY.with_name("policy-rc.d.slurmbed")
-    if POLICY.exists() or POLICY.is_symlink():
+    if not saved.exists() and (POLICY.exists() or POLICY.is_symlink()):
         os.replace(POLICY, saved)
     POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
     POLICY.chmod(0o755)

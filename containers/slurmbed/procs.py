@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 MARK = "SLURMBED_ID"
 PROC = Path("/proc")
@@ -22,7 +23,8 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """Return the parent of a process, 0 when it is gone."""
     try:
         text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -48,7 +50,7 @@ def ancestors(pid: int) -> set[int]:
     found: set[int] = set()
     while pid and pid not in found:
         found.add(pid)
-        pid = _parent(pid)
+        pid = parent(pid)
     return found
 
 
@@ -61,19 +63,23 @@ def _is_marked(pid: int, ident: str, conf: str) -> bool:
     return named and any(v.startswith(b"SLURM_JOB_ID=") for v in variables)
 
 
-def of_cluster(ident: str, conf: str, uids: Iterable[int] = ()) -> list[int]:
-    """Return a cluster's live processes: marked ones, what they started, and those of `uids`.
+def of_uid(uid: int) -> list[int]:
+    """Return a user's live processes, but not the calling one and its ancestors."""
+    return sorted({pid for pid in all_pids() if _uid(pid) == uid} - ancestors(os.getpid()))
+
+
+def of_cluster(ident: str, conf: str) -> list[int]:
+    """Return a cluster's live processes: marked ones and what they started.
 
     The calling process and its ancestors are never among them.
     """
-    owners = set(uids)
     spared = ancestors(os.getpid())
     pids = all_pids()
-    found = {pid for pid in pids if _is_marked(pid, ident, conf) or _uid(pid) in owners}
-    found -= spared
+    found = {pid for pid in pids if _is_marked(pid, ident, conf)} - spared
+    parents = {pid: parent(pid) for pid in pids}
     grown = True
     while grown:
-        more = {pid for pid in pids if _parent(pid) in found} - found - spared
+        more = {pid for pid in pids if parents[pid] in found} - found - spared
         found |= more
         grown = bool(more)
     return sorted(found)
@@ -100,8 +106,6 @@ def kill_all(find: Callable[[], list[int]], timeout: float = 10.0) -> list[int]:
         if not left or time.monotonic() > deadline:
             return left
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.01)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pwd
@@ -17,15 +18,14 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Iterator
 
 from . import procs
 from .errors import BedError
 
 RUN = Path("/run/slurmbed")
-TICKET_ATTEMPTS = 200
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """"kept" (up until told), "owned" (its starter lives) or "orphan"."""
+        """One of "kept" (up until told), "owned" (its starter lives) and "orphan"."""
         if not self.owner:
             return "kept"
         alive = procs.start_time(self.owner) == self.owner_started
@@ -75,6 +75,11 @@ def entries() -> list[Entry]:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found.append((path.stat().st_mtime, Entry(**json.loads(path.read_text()))))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+
+def find(ident: str) -> Entry | None:
+    """Return the cluster of that name, or None."""
+    return next((entry for entry in entries() if entry.ident == ident), None)
 
 
 def save(entry: Entry) -> None:
@@ -114,14 +119,13 @@ def take_network(entry: Entry, ports: int) -> None:
 def _free_ports(count: int, taken: set[int]) -> list[int]:
     """Return ports below the ephemeral range that nobody listens on."""
     found: list[int] = []
-    for _ in range(TICKET_ATTEMPTS + 10 * count):
+    for _ in range(200 + 10 * count):
         port = random.randint(10000, 30000)
         if port in taken or port in found:
             continue
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind(("0.0.0.0", port))
-                found.append(port)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("0.0.0.0", port))
+            found.append(port)
         if len(found) == count:
             return found
     raise BedError(f"no {count} free TCP ports between 10000 and 30000")
@@ -187,8 +191,9 @@ def _drop_users(entry: Entry) -> None:
     for name in [user for user in entry.users if user in made and user not in needed]:
         with contextlib.suppress(KeyError):
             uid = pwd.getpwnam(name).pw_uid
-            procs.kill_all(lambda uid=uid: procs.of_cluster("-", "-", [uid]))  # type: ignore[misc]
-            subprocess.run(["userdel", name], capture_output=True, check=False)
+            procs.kill_all(functools.partial(procs.of_uid, uid))
+            # -f: userdel counts zombies as processes of the user
+            subprocess.run(["userdel", "-f", name], capture_output=True, check=False)
         made.remove(name)
         _write(RUN / "users.json", json.dumps(made))
 
