@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from .gresreq import count_tres, memory_of, validate
+from .jobdesc import apply_hint, read_options, settle
 from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional, Tuple
+    from typing import Dict, List, Mapping, Optional, Tuple
 
+    from .gresreq import GresState
+    from .jobdesc import JobDesc
     from .snapshot import Config, Partition
     from .tres import Amount, Tres
 
@@ -49,6 +53,8 @@ class Need(Record):
     tres: Tres
     #: Minutes; None is unlimited.
     time_limit: Amount
+    #: Whether `time_limit` was asked for; False: it is what the partition gives, if anything.
+    time_given: bool = True
     #: TRES that a job's Node-scoped limits (MaxTRESPN) see: the most on one node.
     per_node: Tres = {}
     later: Tuple[str, ...] = ()
@@ -57,5 +63,96 @@ class Need(Record):
 
 
 def resolve(request: Request, partition: Partition, config: Config) -> Need:
-    """ReqTRES and time limit of `request` on `partition`, with the cluster's defaults."""
-    raise NotImplementedError
+    """ReqTRES and time limit of `request` on `partition`, with the cluster's defaults.
+
+    As sbatch and then `_job_create` in slurmctld's job_mgr.c compute them. Never raises on
+    what the user wrote: what Slurm would refuse, and what we cannot judge, are doubts.
+    """
+    try:
+        return _resolve(request, partition, config)
+    except ValueError as error:
+        return Need({}, None, doubts=(str(error),))
+
+
+def _resolve(request: Request, partition: Partition, config: Config) -> Need:
+    job = read_options(request.options, config.release)
+    apply_hint(job, request.options)
+    settle(job, config.release)
+    validate(job, True)
+    _admit(job, partition)
+    nodes = job.min_nodes or 0
+    tres: Tres = {"cpu": job.min_cpus or 0, "mem": 0, "node": nodes}
+    states = validate(job, False)
+    tres["mem"] = _memory(job, states, tres["cpu"], partition, config)
+    tres.update(count_tres(states))
+    tres["billing"] = _billing(tres, partition, config)
+    limit = job.time_limit if job.time_given else partition.default_time
+    if not job.time_given and limit is None:
+        limit = partition.max_time
+    return Need(tres, limit, time_given=job.time_given)
+
+
+def _admit(job: JobDesc, partition: Partition) -> None:
+    """slurmctld's defaults before it counts (`validate_job_create_req`, `_valid_job_part`)."""
+    if job.hosts:
+        job.min_nodes = max(job.min_nodes or 0, job.hosts)
+    if job.ntasks_per_node is not None and job.min_nodes is not None and job.num_tasks is None:
+        job.num_tasks = job.ntasks_per_node * job.min_nodes
+    if not job.overcommit and job.num_tasks is not None and job.num_tasks > (job.min_cpus or 0):
+        job.min_cpus = job.num_tasks * (job.cpus_per_task or 1)
+    if job.hosts:
+        job.min_cpus = max(job.min_cpus or 0, job.hosts)
+        if job.max_nodes is not None and (job.min_nodes or 0) > job.max_nodes:
+            raise ValueError("more nodes are named than may be used")
+    if job.min_nodes is None:
+        job.min_nodes = max(partition.min_nodes, 1)
+    elif job.min_nodes < partition.min_nodes and (
+        job.max_nodes is None or job.max_nodes >= partition.min_nodes
+    ):
+        job.min_nodes = partition.min_nodes
+    if job.min_nodes == 0:
+        raise ValueError("a job without nodes")
+
+
+def _memory(
+    job: JobDesc, states: List[GresState], cpus: int, partition: Partition, config: Config
+) -> int:
+    """MiB of the whole job (`job_get_tres_mem`, `_validate_job_desc` in job_mgr.c)."""
+    nodes = job.min_nodes or 0
+    per_cpu, per_node = job.mem_per_cpu, job.mem_per_node
+    if per_node is None and per_cpu is None:
+        from_gpus = memory_of(states, job, nodes)
+        if from_gpus is not None:
+            return from_gpus
+        per_cpu, per_node = partition.def_mem_per_cpu, partition.def_mem_per_node
+        if not per_cpu and not per_node:
+            per_cpu, per_node = config.def_mem_per_cpu, config.def_mem_per_node
+    if per_node:
+        return per_node * nodes
+    if per_cpu and not per_node:
+        return per_cpu * cpus
+    return _node_memory(partition) * nodes
+
+
+def _node_memory(partition: Partition) -> int:
+    """MiB of the partition's first node, which stands for "all of a node's memory"."""
+    if partition.node_memory is not None:
+        return partition.node_memory
+    if partition.total_nodes == 1 and "mem" in partition.tres:
+        return partition.tres["mem"]
+    raise ValueError("asks for whole nodes' memory, and how much that is is not known")
+
+
+def _billing(tres: Tres, partition: Partition, config: Config) -> int:
+    """TRESBillingWeights applied (`assoc_mgr_tres_weighted`); CPUs where there are none."""
+    weights = partition.billing_weights
+    if not weights:
+        return tres["cpu"]
+    largest = total = 0.0
+    for name, amount in tres.items():
+        value = amount * weights.get(name, 0.0)
+        if "MAX_TRES" in config.priority_flags and not name.startswith(("license/", "bb/")):
+            largest = max(largest, value)
+        else:
+            total += value
+    return int(largest + total)

@@ -89,6 +89,10 @@ class Partition(Record):
     total_nodes: int = 0
     total_cpus: int = 0
     tres: Tres = {}
+    #: MiB (RealMemory - MemSpecLimit) and CPUs of the partition's first node: what "all of a
+    #: node" means to slurmctld at submission.
+    node_memory: Optional[int] = None
+    node_cpus: Optional[int] = None
     #: Raw ``Key=Value`` pairs of ``scontrol show partition`` that have no field above.
     other: Dict[str, str] = {}
 

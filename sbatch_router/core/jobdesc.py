@@ -1,0 +1,337 @@
+"""A job's size as sbatch fills it in before it asks slurmctld (`_opt_verify`, job description).
+
+The fields carry Slurm's own names; None is Slurm's NO_VAL ("not set"). Sources: `_opt_verify`
+in src/sbatch/opt.c and `slurm_opt_create_job_desc` in src/common/slurm_opt.c.
+"""
+
+from __future__ import annotations
+
+from .units import (
+    MAX_SMALL,
+    count_hosts,
+    parse_count,
+    parse_memory,
+    parse_nodes,
+    parse_time,
+    strtol,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional, Tuple
+
+    from .request import Given
+
+#: Values of --hint and what they do to (sockets, cores, threads): None unsets, -1 leaves alone.
+_HINTS: Dict[str, Tuple[Optional[int], Optional[int], Optional[int]]] = {
+    "compute_bound": (None, None, 1),
+    "memory_bound": (-1, 1, 1),
+    "multithread": (-1, -1, None),
+    "nomultithread": (-1, -1, 1),
+}
+
+
+class JobDesc:
+    """The size fields of Slurm's job_desc_msg_t, and of sbatch's options before it."""
+
+    __slots__ = (
+        "contiguous",
+        "cores_per_socket",
+        "cpus_per_gpu",
+        "cpus_per_task",
+        "exclusive",
+        "extra_set",
+        "gpus",
+        "gpus_per_node",
+        "gpus_per_socket",
+        "gpus_per_task",
+        "gres",
+        "hosts",
+        "licenses",
+        "max_nodes",
+        "mem_per_cpu",
+        "mem_per_gpu",
+        "mem_per_node",
+        "min_cpus",
+        "min_nodes",
+        "nodes_set",
+        "ntasks_per_core",
+        "ntasks_per_gpu",
+        "ntasks_per_node",
+        "ntasks_per_socket",
+        "num_tasks",
+        "overcommit",
+        "pn_min_cpus",
+        "sockets_per_node",
+        "threads_per_core",
+        "time_given",
+        "time_limit",
+        "time_min",
+        "tres_per_task",
+    )
+
+    def __init__(self) -> None:
+        self.min_nodes: Optional[int] = None
+        self.max_nodes: Optional[int] = None
+        self.nodes_set = False
+        self.num_tasks: Optional[int] = None
+        self.min_cpus: Optional[int] = None
+        self.cpus_per_task: Optional[int] = None
+        self.pn_min_cpus: Optional[int] = None
+        self.ntasks_per_node: Optional[int] = None
+        self.ntasks_per_socket: Optional[int] = None
+        self.ntasks_per_core: Optional[int] = None
+        self.ntasks_per_gpu: Optional[int] = None
+        self.sockets_per_node: Optional[int] = None
+        self.cores_per_socket: Optional[int] = None
+        self.threads_per_core: Optional[int] = None
+        self.extra_set = False
+        self.mem_per_node: Optional[int] = None
+        self.mem_per_cpu: Optional[int] = None
+        self.mem_per_gpu: Optional[int] = None
+        self.cpus_per_gpu: Optional[int] = None
+        self.gpus = ""
+        self.gpus_per_node = ""
+        self.gpus_per_socket = ""
+        self.gpus_per_task = ""
+        self.gres = ""
+        self.tres_per_task = ""
+        self.licenses = ""
+        self.overcommit = False
+        self.exclusive = False
+        self.contiguous = False
+        self.hosts = 0
+        self.time_given = False
+        self.time_limit: Optional[int] = None
+        self.time_min: Optional[int] = None
+
+
+def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobDesc:
+    """sbatch's options as numbers. Raises ValueError for what sbatch refuses or we cannot judge."""
+    job = JobDesc()
+    for name, given in options.items():
+        take = _TAKES.get(name)
+        if take is not None:
+            take(job, name, given.value)
+    return job
+
+
+def _take_nodes(job: JobDesc, name: str, value: str) -> None:
+    job.min_nodes, job.max_nodes = parse_nodes(value)
+    job.nodes_set = True
+
+
+def _take_count(job: JobDesc, name: str, value: str) -> None:
+    setattr(job, _FIELD[name], parse_count(value, name))
+
+
+def _take_small(job: JobDesc, name: str, value: str) -> None:
+    setattr(job, _FIELD[name], parse_count(value, name, 1, MAX_SMALL))
+
+
+def _take_memory(job: JobDesc, name: str, value: str) -> None:
+    setattr(job, _FIELD[name], parse_memory(value, name))
+
+
+def _take_text(job: JobDesc, name: str, value: str) -> None:
+    setattr(job, _FIELD[name], value)
+
+
+def _take_time(job: JobDesc, name: str, value: str) -> None:
+    job.time_limit = parse_time(value)
+    job.time_given = True
+
+
+def _take_time_min(job: JobDesc, name: str, value: str) -> None:
+    job.time_min = parse_time(value, name)
+
+
+def _take_overcommit(job: JobDesc, name: str, value: str) -> None:
+    job.overcommit = True
+
+
+def _take_exclusive(job: JobDesc, name: str, value: str) -> None:
+    word = value.lower()
+    if word not in ("", "exclusive", "oversubscribe", "user", "mcs", "topo", "allocation"):
+        raise ValueError(f"--exclusive has no valid value: {value!r}")
+    job.exclusive = word in ("", "exclusive", "allocation")
+
+
+def _take_nodelist(job: JobDesc, name: str, value: str) -> None:
+    job.hosts = count_hosts(value)
+
+
+def _take_shape(job: JobDesc, name: str, value: str) -> None:
+    """``-B S[:C[:T]]`` (`verify_socket_core_thread_count` in proc_args.c)."""
+    fields = value.split(":")
+    fields += [""] * (3 - len(fields))
+    numbers = [_shape_number(field) for field in fields[:3]]
+    job.sockets_per_node, job.cores_per_socket, job.threads_per_core = numbers
+    job.extra_set = True
+
+
+def _shape_number(text: str) -> Optional[int]:
+    """One field of -B: a number (a range counts from its low end), None for any."""
+    if text == "" or text[0] == "*":
+        return None
+    number, rest = strtol(text)
+    for unit, factor in (("k", 1024), ("m", 1048576)):
+        if rest[:1].lower() == unit:
+            number, rest = (number or 0) * factor, rest[1:]
+            break
+    if rest.startswith("-"):
+        _, rest = strtol(rest[1:])
+    if number is None or rest or not 0 < number <= MAX_SMALL:
+        raise ValueError(f"--extra-node-info has no valid number: {text!r}")
+    return number
+
+
+def _take_distribution(job: JobDesc, name: str, value: str) -> None:
+    if value.lower().startswith(("arbitrary", "plane")):
+        raise ValueError(f"--distribution={value} is not supported")
+
+
+def _refuse(job: JobDesc, name: str, value: str) -> None:
+    raise ValueError(f"--{name} is not supported")
+
+
+#: Option -> field of `JobDesc`, where they differ by more than the dashes.
+_FIELD = {
+    "ntasks": "num_tasks",
+    "cpus-per-task": "cpus_per_task",
+    "mincpus": "pn_min_cpus",
+    "ntasks-per-node": "ntasks_per_node",
+    "ntasks-per-socket": "ntasks_per_socket",
+    "ntasks-per-core": "ntasks_per_core",
+    "ntasks-per-gpu": "ntasks_per_gpu",
+    "ntasks-per-tres": "ntasks_per_gpu",
+    "sockets-per-node": "sockets_per_node",
+    "cores-per-socket": "cores_per_socket",
+    "threads-per-core": "threads_per_core",
+    "mem": "mem_per_node",
+    "mem-per-cpu": "mem_per_cpu",
+    "mem-per-gpu": "mem_per_gpu",
+    "cpus-per-gpu": "cpus_per_gpu",
+    "gpus": "gpus",
+    "gpus-per-node": "gpus_per_node",
+    "gpus-per-socket": "gpus_per_socket",
+    "gpus-per-task": "gpus_per_task",
+    "gres": "gres",
+    "tres-per-task": "tres_per_task",
+    "licenses": "licenses",
+}
+
+_TAKES = {
+    "nodes": _take_nodes,
+    "ntasks": _take_count,
+    "cpus-per-task": _take_small,
+    "mincpus": _take_small,
+    "ntasks-per-node": _take_small,
+    "ntasks-per-socket": _take_small,
+    "ntasks-per-core": _take_small,
+    "ntasks-per-gpu": _take_small,
+    "ntasks-per-tres": _take_small,
+    "sockets-per-node": _take_small,
+    "cores-per-socket": _take_small,
+    "threads-per-core": _take_small,
+    "cpus-per-gpu": _take_count,
+    "mem": _take_memory,
+    "mem-per-cpu": _take_memory,
+    "mem-per-gpu": _take_memory,
+    "gpus": _take_text,
+    "gpus-per-node": _take_text,
+    "gpus-per-socket": _take_text,
+    "gpus-per-task": _take_text,
+    "gres": _take_text,
+    "tres-per-task": _take_text,
+    "licenses": _take_text,
+    "time": _take_time,
+    "time-min": _take_time_min,
+    "overcommit": _take_overcommit,
+    "exclusive": _take_exclusive,
+    "nodelist": _take_nodelist,
+    "extra-node-info": _take_shape,
+    "distribution": _take_distribution,
+    "nodefile": _refuse,
+    "batch": _refuse,
+    "bb": _refuse,
+    "bbf": _refuse,
+    "core-spec": _refuse,
+    "thread-spec": _refuse,
+    "cluster-constraint": _refuse,
+}
+
+
+def apply_hint(job: JobDesc, options: Mapping[str, Given]) -> None:
+    """--hint and the options it excludes (`validate_hint_option`, `verify_hint`).
+
+    Given on the command line or in the script, --hint is ignored beside --ntasks-per-core,
+    --threads-per-core or -B from there, and displaces their variables; from the environment
+    it is ignored beside any of them.
+    """
+    hint = options.get("hint")
+    if hint is None:
+        return
+    others = [
+        options[name]
+        for name in ("ntasks-per-core", "threads-per-core", "extra-node-info")
+        if name in options
+    ]
+    if any(other.origin != "env" for other in others):
+        return
+    if others and hint.origin == "env":
+        return
+    if others:
+        job.ntasks_per_core = None
+        job.extra_set = False
+        job.sockets_per_node = job.cores_per_socket = job.threads_per_core = None
+    for word in hint.value.split(","):
+        change = _HINTS.get(word.lower())
+        if change is None:
+            raise ValueError(f"--hint is not known: {word!r}")
+        sockets, cores, threads = change
+        if sockets != -1:
+            job.sockets_per_node = sockets
+        if cores != -1:
+            job.cores_per_socket = cores
+        job.threads_per_core = threads
+
+
+def settle(job: JobDesc, release: Tuple[int, ...]) -> None:
+    """What `_opt_verify` and the job description make of the options: tasks, nodes and CPUs."""
+    ntasks_set = job.num_tasks is not None
+    ntasks = 1 if job.num_tasks is None else job.num_tasks
+    min_nodes = 1 if job.min_nodes is None else job.min_nodes
+    max_nodes = 0 if job.max_nodes is None else job.max_nodes
+    nodes_set = job.nodes_set
+    if job.hosts:
+        min_nodes = max(job.hosts, min_nodes) if nodes_set else job.hosts
+        nodes_set = True
+    one_size = max_nodes in (0, min_nodes)
+    if job.ntasks_per_node and not ntasks_set and one_size:
+        ntasks, ntasks_set = min_nodes * job.ntasks_per_node, True
+    if min_nodes < 0 or max_nodes < 0 or (max_nodes and min_nodes > max_nodes):
+        raise ValueError(f"invalid number of nodes ({min_nodes}-{max_nodes})")
+    cpus_set = job.cpus_per_task is not None
+    if cpus_set:
+        job.pn_min_cpus = max(job.pn_min_cpus or 0, job.cpus_per_task or 0)
+    if (nodes_set or job.extra_set) and one_size and not ntasks_set:
+        ntasks = max(min_nodes, 1)
+        for factor in (job.sockets_per_node, job.cores_per_socket, job.threads_per_core):
+            if factor is not None:
+                ntasks, ntasks_set = ntasks * factor, True
+    elif nodes_set and ntasks_set:
+        max_nodes = min(max_nodes, ntasks)
+        if ntasks < min_nodes:
+            min_nodes = max_nodes = ntasks
+    if job.overcommit:
+        job.min_cpus = max(min_nodes, 1)
+    elif cpus_set:
+        job.min_cpus = ntasks * (job.cpus_per_task or 0)
+    else:
+        job.min_cpus = 0 if nodes_set and min_nodes == 0 else ntasks
+    job.num_tasks = ntasks if ntasks_set else None
+    job.min_nodes = job.max_nodes = None
+    if nodes_set:
+        job.min_nodes = min_nodes
+        job.max_nodes = max_nodes or None
