@@ -99,16 +99,22 @@ class Daemons:
         key.write_bytes(os.urandom(128))
         flags = [f"--key-file={key}", f"--socket={self.layout.munge_socket}"]
         flags += [f"--pid-file={home / 'pid'}", f"--seed-file={home / 'seed'}"]
-        flags += [f"--log-file={self.layout.log / 'munged.log'}", "--num-threads=2"]
+        flags += [f"--log-file={self.layout.log / 'munged.log'}", "--num-threads=2", "--origin=127.0.0.1"]
         self.spawn("munged", ["munged", "--foreground", *flags])
 
     def start_mariadb(self) -> None:
-        """Start MariaDB on a copy of an empty data directory."""
+        """Start MariaDB on a copy of an empty data directory.
+
+        The database is made here: slurmdbd that makes it itself fails with libmariadb 11.8.9
+        ("Number of columns ... maximum (=0)" on the handle whose first connection failed).
+        """
         home = self.layout.db_socket.parent
         home.mkdir(mode=0o700)
+        first = home / "first.sql"
+        first.write_text("CREATE DATABASE IF NOT EXISTS slurm_acct_db;\n", encoding="utf-8")
         shutil.copytree(template(), home / "data")
         flags = [f"--datadir={home / 'data'}", f"--socket={self.layout.db_socket}"]
-        flags += [f"--tmpdir={home}", f"--pid-file={home / 'pid'}"]
+        flags += [f"--tmpdir={home}", f"--pid-file={home / 'pid'}", f"--init-file={first}"]
         self.spawn("mariadbd", ["mariadbd", *MARIADB, *flags])
 
     def start_slurmdbd(self) -> None:
