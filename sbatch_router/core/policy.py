@@ -54,13 +54,14 @@ class Blocked(Record):
 class Rule(Record):
     """The first rule whose `when` holds decides the order, and may narrow the candidates.
 
-    A job that no rule matches has all of the policy's accounts as candidates, as listed.
+    A job that no rule matches is treated as by a rule that says nothing else.
     """
 
     #: Unique; ``rule 2`` for the second rule if the user gave it no name.
     name: str
     when: When = {}
-    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, listed. Empty: listed.
+    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, listed. Empty: gpu, mem, cpu
+    #: for a job with GPUs, mem, cpu for others.
     order: Tuple[str, ...] = ()
     #: (account, qos) pairs in the user's order; qos None: those of the account's own entry.
     #: None: all of the policy's accounts.

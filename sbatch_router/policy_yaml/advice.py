@@ -88,6 +88,7 @@ def _ends(test: Test) -> List[float]:
 
 def _rules(policy: Policy, lines: Lines, report: Report) -> None:
     blocked = {entry.account for entry in policy.blocked}
+    unlisted = {account.name for account in policy.accounts if account.qos is None}
     for number, (line, rule) in enumerate(zip(lines.rules, policy.rules), 1):
         path = f"rules[{number}]"
         hidden = _hidden_by(rule, policy.rules[: number - 1])
@@ -97,6 +98,10 @@ def _rules(policy: Policy, lines: Lines, report: Report) -> None:
         if "listed" in rule.order[:-1]:
             message = "keys after `listed` never decide: no two accounts are listed equal"
             report.warn(line, f"{path}.order", message)
+        for name, qos in rule.candidates or ():
+            if qos and name in unlisted:
+                message = f"{name} lists no qos, so only its default QOS is looked at, not {qos}"
+                report.warn(line, f"{path}.candidates", f"{message}: add it to accounts")
         names = [name for name, _ in rule.candidates or ()]
         if names and all(name in blocked for name in names):
             message = "all of them are blocked: jobs of this rule cannot be routed"

@@ -47,7 +47,10 @@ def policy(root: Node, report: Report) -> Tuple[Policy, Lines]:
     _unique([(n, a.name) for n, a in accounts], "accounts", "name", report)
     _unique([(n, b.account) for n, b in blocks], "blocked", "account", report)
     known = {a.name: a for _, a in accounts}
-    rules = _section(pairs, "rules", _rule_reader(known, "accounts" in pairs), report)
+    if "rules" in pairs and "accounts" not in pairs:
+        message = "there are no accounts to choose from; add `accounts`"
+        report.error(pairs["rules"][0].line, "rules", message)
+    rules = _section(pairs, "rules", _rule_reader(known), report)
     numbered = [(n, rule._replace(name=rule.name or f"rule {i}")) for i, n, rule in _count(rules)]
     _unique([(n, rule.name) for n, rule in numbered], "rules", "name", report)
     made = Policy(
@@ -169,13 +172,11 @@ def blocked(node: Node, path: str, report: Report) -> Optional[Blocked]:
     return Blocked(name, reason, since, review, report.file)
 
 
-def _rule_reader(known: Dict[str, Account], listed: bool) -> Each[Rule]:
+def _rule_reader(known: Dict[str, Account]) -> Each[Rule]:
     def rule(node: Node, path: str, report: Report) -> Optional[Rule]:
         if not _mapping(node, path, "a mapping such as {order: [mem]}", spec.RULE, report):
             return None
         assert isinstance(node, Pairs)
-        if not listed:
-            report.error(node.line, path, "there are no accounts to choose from; add `accounts`")
         return Rule(
             name=_get(node, "name", path, _label, report) or "",
             when=_get(node, "when", path, conditions.when, report) or {},
@@ -333,10 +334,10 @@ def _get(node: Pairs, name: str, path: str, read: Each[T], report: Report) -> Op
 
 def _name(node: Node, path: str, what: str, report: Report) -> Optional[str]:
     text = scalar(node, path, what, report)
-    return None if text is None else _checked(values_name(what), text, node.line, path, report)
+    return None if text is None else _checked(_namer(what), text, node.line, path, report)
 
 
-def values_name(what: str) -> Callable[[str], str]:
+def _namer(what: str) -> Callable[[str], str]:
     return lambda text: values.name(text, what)
 
 

@@ -53,7 +53,7 @@ def _matcher(key: Scalar, path: str, report: Report) -> Optional[spec.Matcher]:
     if name in spec.BY_NAME:
         return spec.BY_NAME[name]
     if name.startswith("wildcards."):
-        if name.split(".", 1)[1].isidentifier():
+        if re.fullmatch(spec.WILDCARD_KEY, name):
             return spec.WILDCARD
         report.error(key.line, path, "no wildcard has such a name; expected wildcards.NAME")
         return None

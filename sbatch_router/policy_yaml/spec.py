@@ -31,16 +31,16 @@ class Matcher(NamedTuple):
 
 
 MATCHERS: Tuple[Matcher, ...] = (
-    Matcher("gpus", "count", "GPUs of the whole job, of any type."),
+    Matcher("gpus", "count", "GPUs, of any type."),
     Matcher(
         "gpu_type",
         "folded",
         "GPU types the job names, such as `a100` in `--gres=gpu:a100:2`. A job that asks for "
         "a GPU without a type, or for none, names no type.",
     ),
-    Matcher("cpus", "count", "CPUs of the whole job.", 1),
-    Matcher("mem", "mem", "Memory of the whole job."),
-    Matcher("nodes", "count", "Nodes of the job.", 1),
+    Matcher("cpus", "count", "CPUs.", 1),
+    Matcher("mem", "mem", "Memory."),
+    Matcher("nodes", "count", "Nodes.", 1),
     Matcher("time", "time", "The job's time limit."),
     Matcher(
         "partition",
@@ -70,6 +70,8 @@ WILDCARD = Matcher(
     "text",
     "The value of the wildcard NAME in a Snakemake job. A group job has no wildcards.",
 )
+
+WILDCARD_KEY = r"wildcards\.[A-Za-z_][A-Za-z0-9_]*"
 
 BY_NAME: Dict[str, Matcher] = {matcher.name: matcher for matcher in MATCHERS}
 
@@ -122,7 +124,7 @@ POLICY: Tuple[Key, ...] = (
         "rules",
         "rules",
         "The first rule whose `when` holds decides for the job. A job that no rule matches may "
-        "go to any of the accounts, as listed.",
+        "go to any of the accounts, in the default order.",
         "none",
     ),
     Key(
@@ -217,14 +219,14 @@ RULE: Tuple[Key, ...] = (
         "order",
         "How to choose among candidates with room: one key or a list, the first that differs "
         "decides. Equal candidates stay as listed.",
-        "listed",
+        "gpu, mem, cpu for a job with GPUs; mem, cpu for others",
         words=ORDER,
     ),
     Key(
         "candidates",
         "candidates",
         "Narrows the choice: `account` or `account/qos`, one or a list. `account` alone means "
-        "the QOS of its entry in `accounts`.",
+        "every QOS of its entry in `accounts`.",
         "all accounts",
     ),
     Key(

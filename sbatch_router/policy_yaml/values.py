@@ -11,16 +11,18 @@ from typing import Optional, Union
 
 Number = Union[int, float]
 
-_COUNT = re.compile(r"0|[1-9][0-9]{0,14}")
-_MEM = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?)([KMGTP]?)", re.IGNORECASE)
-_UNITS = re.compile(r"(?:(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?[dhms])+")
-_PART = re.compile(r"([0-9.]+)([dhms])")
-_CLOCK = re.compile(r"([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])")
-_DAYS = re.compile(
-    r"([0-9]{1,5})-([01]?[0-9]|2[0-3])(?::([0-5][0-9])(?::([0-5][0-9]))?)?",
-)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_NAME = re.compile(r"[^\s,/=\"'`;|&<>()\\\[\]{}*?$!%#:~^-][^\s,/=\"'`;|&<>()\\\[\]{}*?$!]{0,254}")
+# The sources are JSON Schema's, too (policy_schema.py): nothing but plain ECMAScript.
+COUNT = r"(?:0|[1-9][0-9]{0,14})"
+_AMOUNT = r"(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?"
+MEM = _AMOUNT + "[KMGTPkmgtp]?"
+_PART = r"(?:(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?X)?"
+UNITS = "(?=[0-9])" + "".join(_PART.replace("X", unit) for unit in "dhms")
+CLOCK = "[0-9]{1,4}:[0-5][0-9]:[0-5][0-9]"
+DAYS = "[0-9]{1,5}-(?:[01]?[0-9]|2[0-3])(?::[0-5][0-9]){0,2}"
+UNLIMITED = "(?:[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]|[Ii][Nn][Ff][Ii][Nn][Ii][Tt][Ee])"
+DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_FIRST = r"[^\s,/=\"'`;|&<>()\\\[\]{}*?$!%#:~^-]"
+NAME = _FIRST + r"[^\s,/=\"'`;|&<>()\\\[\]{}*?$!]{0,254}"
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MIB = {"": 1, "K": 2**-10, "M": 1, "G": 2**10, "T": 2**20, "P": 2**30}
@@ -33,17 +35,17 @@ DURATION_EXPECTED = "a duration in seconds, minutes, hours or days such as 5s, 2
 
 def count(text: str) -> int:
     """A whole number, without sign, leading zero, exponent or underscore."""
-    if not _COUNT.fullmatch(text):
+    if not re.fullmatch(COUNT, text):
         raise ValueError(COUNT_EXPECTED)
     return int(text)
 
 
 def mem(text: str) -> Number:
     """MiB of ``250G``, ``312.5G``, ``4000`` (MiB, as for sbatch's --mem)."""
-    found = _MEM.fullmatch(text)
-    if not found:
+    if not re.fullmatch(MEM, text):
         raise ValueError(MEM_EXPECTED)
-    return _whole(float(found.group(1)) * _MIB[found.group(2).upper()])
+    unit = text[-1].upper() if text[-1].isalpha() else ""
+    return _whole(float(text[:-1] if unit else text) * _MIB[unit])
 
 
 def time(text: str) -> Optional[Number]:
@@ -52,22 +54,17 @@ def time(text: str) -> Optional[Number]:
     Slurm reads ``1:30`` as 90 seconds, YAML 1.1 as the number 90, and people as an hour and
     a half: it is refused.
     """
-    if text.lower() in ("unlimited", "infinite"):
+    if re.fullmatch(UNLIMITED, text):
         return None
-    if _COUNT.fullmatch(text):
+    if re.fullmatch(COUNT, text):
         return int(text)
     seconds = _seconds(text)
+    if seconds is None and re.fullmatch(f"{CLOCK}|{DAYS}", text):
+        seconds = _clock(text)
     if seconds is None:
-        clock = _CLOCK.fullmatch(text)
-        days = _DAYS.fullmatch(text)
-        if clock:
-            seconds = _sum(0, *clock.groups())
-        elif days:
-            seconds = _sum(int(days.group(1)), *days.groups()[1:])
-        elif re.fullmatch("[0-9]+:[0-9]+", text):
-            raise ValueError(f"{TIME_EXPECTED}; {text} is minutes and seconds to Slurm")
-        else:
-            raise ValueError(TIME_EXPECTED)
+        trap = re.fullmatch("[0-9]+:[0-9]+", text)
+        more = f"; to Slurm {text} is minutes and seconds" if trap else ""
+        raise ValueError(TIME_EXPECTED + more)
     return _whole(seconds / 60)
 
 
@@ -82,7 +79,7 @@ def duration(text: str) -> int:
 def date(text: str) -> str:
     """The ISO date as given."""
     try:
-        if not _DATE.fullmatch(text):
+        if not re.fullmatch(DATE, text):
             raise ValueError
         datetime.date(int(text[:4]), int(text[5:7]), int(text[8:]))
     except ValueError:
@@ -92,23 +89,25 @@ def date(text: str) -> str:
 
 def name(text: str, what: str = "an account name") -> str:
     """A Slurm account, QOS or the like, in lower case as Slurm compares it."""
-    if not _NAME.fullmatch(text) or not text.isprintable():
+    if not re.fullmatch(NAME, text) or not text.isprintable():
         raise ValueError(f"{what}: one word without spaces, commas, slashes or quotes")
     return text.lower()
 
 
 def _seconds(text: str) -> Optional[Number]:
-    if not _UNITS.fullmatch(text):
+    """Of ``1h30m``; None for another form."""
+    if not re.fullmatch(UNITS, text):
         return None
-    parts = _PART.findall(text)
-    units = [unit for _, unit in parts]
-    if len(set(units)) < len(units) or sorted(units, key="dhms".index) != units:
-        return None
+    parts = re.findall(r"([0-9.]+)([dhms])", text)
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def _sum(days: int, hours: str, minutes: Optional[str], seconds: Optional[str]) -> int:
-    return ((days * 24 + int(hours)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
+def _clock(text: str) -> int:
+    """Of ``H:M:S``, ``D-H``, ``D-H:M`` and ``D-H:M:S``."""
+    days, _, rest = text.rpartition("-")
+    fields = [int(field) for field in rest.split(":")]
+    fields += [0] * (3 - len(fields))
+    return int(days or 0) * 86400 + fields[0] * 3600 + fields[1] * 60 + fields[2]
 
 
 def _whole(number: float) -> Number:
