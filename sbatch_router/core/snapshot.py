@@ -113,6 +113,8 @@ class Config(Record):
     priority_flags: FrozenSet[str] = frozenset()
     max_array_size: int = 1001
     cluster: str = ""
+    #: What AccountingStorageTRES tracks, in TRES names; None: not known.
+    tres: Optional[FrozenSet[str]] = None
 
 
 class Job(Record):
@@ -154,4 +156,22 @@ class Snapshot(Record):
     jobs: Union[Tuple[Job, ...], Unknown]
     default_account: Union[str, None, Unknown] = UNKNOWN
     #: What went wrong while asking, one clause each, for explain and the log.
+    troubles: Tuple[str, ...] = ()
+
+
+class Site(Record):
+    """What is worth keeping for hours: the cluster's settings, and what sacctmgr knows.
+
+    `assocs` holds the user's own associations and all accounts' own records, keyed (account,
+    user or "", partition or ""), with `default_qos` as slurmctld settles it. What is used is
+    unknown in all of it. `qos` holds flags and the limits per user. Names are lower case.
+    """
+
+    taken_at: float
+    user: str
+    config: Union[Config, Unknown]
+    partitions: Union[Dict[str, Partition], Unknown]
+    assocs: Union[Dict[Tuple[str, str, str], Assoc], Unknown]
+    qos: Union[Dict[str, Qos], Unknown]
+    default_account: Union[str, None, Unknown] = UNKNOWN
     troubles: Tuple[str, ...] = ()

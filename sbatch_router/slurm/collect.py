@@ -7,8 +7,7 @@ scontrol may print nothing and exit 0 when the accounting database is busy.
 
 from __future__ import annotations
 
-from ..core.record import Record
-from ..core.snapshot import Assoc, Qos, Scope, Snapshot
+from ..core.snapshot import Assoc, Qos, Scope, Site, Snapshot
 from ..core.tres import UNKNOWN, Unknown
 from .run import first_line, run_all
 from .text import SQUEUE_FORMAT, ParseError, parse_jobs
@@ -18,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, Optional, Tuple, TypeVar, Union
 
-    from ..core.snapshot import Config, Partition
     from .run import Env, Outcome
     from .text_assoc import AssocKey
 
@@ -27,24 +25,6 @@ if TYPE_CHECKING:
 #: The account at the top of the tree, and the QOS of last resort; slurmdbd makes both.
 ROOT = "root"
 NORMAL = "normal"
-
-
-class Site(Record):
-    """What is worth keeping for hours: the cluster's settings, and what sacctmgr knows.
-
-    `assocs` holds the user's own associations and all accounts' own records, keyed (account,
-    user or "", partition or ""), with `default_qos` as slurmctld settles it. What is used is
-    unknown in all of it. `qos` holds flags and the limits per user. Names are lower case.
-    """
-
-    taken_at: float
-    user: str
-    config: Union[Config, Unknown]
-    partitions: Union[Dict[str, Partition], Unknown]
-    assocs: Union[Dict[AssocKey, Assoc], Unknown]
-    qos: Union[Dict[str, Qos], Unknown]
-    default_account: Union[str, None, Unknown] = UNKNOWN
-    troubles: Tuple[str, ...] = ()
 
 
 def collect_site(

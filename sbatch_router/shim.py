@@ -1,0 +1,180 @@
+"""The installed ``sbatch``: hand the call to the router, then become the real sbatch.
+
+The first thing this does is make sure that the call cannot be lost: whatever happens in the
+router, the last step is execv of the real sbatch with the original arguments. Nothing is
+imported beyond builtin modules until there is a policy to obey.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import posix
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, NoReturn, Optional, Sequence, Tuple
+
+#: Any file with this near its start is a shim of ours, never the real sbatch.
+MARK = b"sbatch-router shim"
+
+#: Where execvp looks when PATH is not set (confstr _CS_PATH).
+DEFAULT_PATH = "/bin:/usr/bin"
+
+
+def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
+    """Run as ``sbatch ARGV...`` and never return.
+
+    `fallback` is the real sbatch as it was when the shim was installed, for a PATH without
+    one (``env -i``).
+    """
+    _signal.signal(_signal.SIGINT, _default_unless_ignored())
+    arguments = list(argv)
+    try:
+        environ = posix.environ
+        paths = policy_paths(environ)
+        if paths and not switched_off(environ):
+            from .route import route
+
+            arguments = route(arguments, environ, paths)
+    except Exception as error:
+        # Our own bug must not cost a job: say so in one line, and submit as asked.
+        say(f"internal error, submitted as you wrote it: {type(error).__name__}: {error}")
+        arguments = list(argv)
+    become_sbatch(arguments, fallback)
+
+
+def _default_unless_ignored() -> object:
+    """Ctrl-C ends the shim as it would end sbatch; where it is ignored it stays so."""
+    ignored = _signal.getsignal(_signal.SIGINT) == _signal.SIG_IGN
+    return _signal.SIG_IGN if ignored else _signal.SIG_DFL
+
+
+def switched_off(environ: Mapping[bytes, bytes]) -> bool:
+    """``SBATCH_ROUTER=off`` (or 0, no) passes one call through."""
+    return environ.get(b"SBATCH_ROUTER", b"").lower() in (b"off", b"0", b"no")
+
+
+def policy_paths(environ: Mapping[bytes, bytes]) -> Tuple[str, ...]:
+    """The policy files that exist: the user's own (or the one named), then the site's."""
+    site = "/etc/sbatch-router/policy.yaml"
+    named = environ.get(b"SBATCH_ROUTER_POLICY", b"")
+    if named:
+        # Named but missing is a mistake to be told of, not silence: always in the list.
+        own: Optional[str] = named.decode("utf-8", "surrogateescape")
+    else:
+        base = environ.get(b"XDG_CONFIG_HOME") or environ.get(b"HOME", b"") + b"/.config"
+        own = base.decode("utf-8", "surrogateescape") + "/sbatch-router/policy.yaml"
+        own = own if own[:1] == "/" and _exists(own) else None
+    found = [own] if own else []
+    if site not in found and _exists(site):
+        found.append(site)
+    return tuple(found)
+
+
+def _exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def say(text: str) -> None:
+    """One line on standard error; a closed or full one is not our business."""
+    say_text(f"sbatch-router: {text}\n")
+
+
+def say_text(text: str) -> None:
+    """`text` as it is on standard error."""
+    try:
+        posix.write(2, text.encode("utf-8", "surrogateescape"))
+    except OSError:
+        return
+
+
+def find_sbatch(path: Optional[str], fallback: str = "") -> Optional[str]:
+    """The first ``sbatch`` in `path` (colon-separated) that is executable and not a shim."""
+    for directory in (DEFAULT_PATH if path is None else path).split(":"):
+        candidate = (directory or ".") + "/sbatch"
+        if is_real(candidate):
+            return candidate
+    return fallback if fallback and is_real(fallback) else None
+
+
+def is_real(path: str) -> bool:
+    """Whether `path` is an executable file that is not one of our shims."""
+    try:
+        if posix.stat(path).st_mode & 0o170000 != 0o100000 or not posix.access(path, posix.X_OK):
+            return False
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except (OSError, ValueError):
+        # Executable but unreadable is not ours: our shims can be read.
+        return _executable(path)
+    try:
+        return MARK not in posix.read(fd, 512)
+    except OSError:
+        return True
+    finally:
+        posix.close(fd)
+
+
+def _executable(path: str) -> bool:
+    try:
+        return posix.access(path, posix.X_OK)
+    except (OSError, ValueError):
+        return False
+
+
+def become_sbatch(argv: Sequence[str], fallback: str = "") -> NoReturn:
+    """execv the real sbatch as ``sbatch``, in the environment and signals we were given."""
+    searched = posix.environ.get(b"PATH")
+    path = None if searched is None else searched.decode("utf-8", "surrogateescape")
+    sbatch = find_sbatch(path, fallback)
+    if sbatch is None:
+        say(f"no sbatch in PATH ({path}) besides this shim; is the Slurm module loaded?")
+        posix._exit(127)
+    forget_coerced_locale()
+    # Python ignores these, and an ignored signal stays ignored in sbatch and in the job.
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
+    try:
+        posix.execv(sbatch, ["sbatch", *argv])
+    except OSError as error:
+        say(f"cannot run {sbatch}: {error.strerror}")
+        posix._exit(126)
+
+
+def forget_coerced_locale() -> None:
+    """Unset the LC_CTYPE that Python itself puts into the environment (PEP 538).
+
+    It would travel through sbatch into the job.
+    """
+    if posix.environ.get(b"LC_CTYPE") not in (b"C.UTF-8", b"C.utf8", b"UTF-8"):
+        return
+    try:
+        fd = posix.open("/proc/self/environ", posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return
+    given = b"\0"
+    while True:
+        part = posix.read(fd, 65536)
+        if not part:
+            break
+        given += part
+    posix.close(fd)
+    if b"\0LC_CTYPE=" not in given:
+        posix.unsetenv("LC_CTYPE")
+
+
+__all__ = [
+    "DEFAULT_PATH",
+    "MARK",
+    "become_sbatch",
+    "find_sbatch",
+    "is_real",
+    "main",
+    "policy_paths",
+    "say",
+    "say_text",
+    "switched_off",
+]

@@ -1,0 +1,231 @@
+"""The user's private state on this host: where it lives, and how it is read and written.
+
+State is a cache and a promise book, never a record: any file may vanish, be cut short or be
+garbage at any time, and reading it then gives nothing rather than an error. Files are
+`marshal` data (the only decoder that costs nothing to import), read only when they are
+ours, and replaced by rename.
+"""
+
+from __future__ import annotations
+
+import marshal
+import posix
+import time
+
+from .core.ledger import Promise
+from .core.policy import Account, Blocked, Policy, Rule, Test, WhenFull
+from .core.snapshot import Assoc, Config, Job, Partition, Qos, Scope, Site, Snapshot
+from .core.tres import UNKNOWN, Limit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Tuple
+
+    from typing_extensions import Self
+
+#: Changes whenever what is stored changes its shape: older files are then ignored.
+FORMAT = 1
+
+#: Stored by position, so append only (or raise FORMAT).
+_RECORDS: Tuple[type, ...] = (
+    Limit,
+    Scope,
+    Qos,
+    Assoc,
+    Partition,
+    Config,
+    Job,
+    Snapshot,
+    Promise,
+    Account,
+    Blocked,
+    Rule,
+    Test,
+    WhenFull,
+    Policy,
+    Site,
+)
+_CODES = {record: code for code, record in enumerate(_RECORDS)}
+_TUPLE, _UNKNOWN, _FROZENSET = -1, -2, -3
+
+_S_IFMT, _S_IFDIR, _S_IFREG = 0o170000, 0o040000, 0o100000
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the text says where, why and what to do."""
+
+
+def directory(environ: Mapping[bytes, bytes]) -> str:
+    """The state directory, made if it is not there: private to this user, on this host.
+
+    ``$XDG_RUNTIME_DIR/sbatch-router``, else ``sbatch-router-UID`` in the temporary directory.
+    Raises `StateError` when it is not ours alone (owner, mode, links) or cannot be made.
+    """
+    uid = posix.geteuid()
+    base = _text(environ.get(b"XDG_RUNTIME_DIR", b""))
+    if base[:1] == "/" and _is_mine(base, uid):
+        path = base + "/sbatch-router"
+    else:
+        path = f"{_text(environ.get(b'TMPDIR', b'')) or '/tmp'}/sbatch-router-{uid}"
+    try:
+        posix.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}; set XDG_RUNTIME_DIR") from None
+    if not _is_mine(path, uid):
+        raise StateError(f"{path} is not a directory of yours alone (0700); remove it")
+    return path
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _is_mine(path: str, uid: int) -> bool:
+    try:
+        found = posix.lstat(path)
+    except OSError:
+        return False
+    mode = found.st_mode
+    return mode & _S_IFMT == _S_IFDIR and found.st_uid == uid and not mode & 0o077
+
+
+class Lock:
+    """An exclusive lock on the state directory, waited for at most `wait` seconds.
+
+    `held` tells whether we got it: on a file system without working locks, or behind a
+    stopped process, the caller goes on without the ledger.
+    """
+
+    def __init__(self, path: str, wait: float = 1.0) -> None:
+        self._path = path
+        self._wait = wait
+        self._fd = -1
+        self.held = False
+        #: Why not, in one clause.
+        self.trouble = ""
+
+    def __enter__(self) -> Self:
+        try:
+            flags = posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW
+            self._fd = posix.open(self._path + "/lock", flags, 0o600)
+            self._acquire()
+        except OSError as error:
+            self.trouble = f"cannot lock {self._path}/lock: {error.strerror}"
+        return self
+
+    def _acquire(self) -> None:
+        # fcntl is a shared library in some builds of Python: only a lock pays for it.
+        import fcntl
+
+        deadline = time.monotonic() + self._wait
+        pause = 0.001
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.held = True
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    self.trouble = f"{self._path}/lock stayed locked for {self._wait:g} s"
+                    return
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            posix.close(self._fd)
+        self.held = False
+
+
+def load(path: str, key: object) -> object:
+    """What `store` wrote with this `key`; None when there is nothing (whole) of ours there."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        found = posix.fstat(fd)
+        if found.st_mode & _S_IFMT != _S_IFREG or found.st_uid != posix.geteuid():
+            return None
+        data = _read(fd, found.st_size)
+    except OSError:
+        return None
+    finally:
+        posix.close(fd)
+    try:
+        stored = marshal.loads(data)
+        if stored[0] != (FORMAT, _layout(), key):
+            return None
+        return _decode(stored[1])
+    except (ValueError, EOFError, TypeError, IndexError, KeyError):
+        return None
+
+
+def _layout() -> int:
+    """Changes when any stored record gains or loses a field."""
+    return hash(tuple(len(r._fields) for r in _RECORDS))  # type: ignore[attr-defined]
+
+
+def _read(fd: int, size: int) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        part = posix.read(fd, max(size, 65536))
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        if len(part) >= size:
+            return b"".join(parts)
+
+
+def store(path: str, key: object, value: object) -> None:
+    """Replace `path` with `value` (records, tuples, dicts, plain values). Call with the lock.
+
+    Raises OSError when the file system does not take it; what was there then stays.
+    """
+    data = marshal.dumps(((FORMAT, _layout(), key), _encode(value)))  # type: ignore[arg-type]
+    temporary = path + ".new"
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NOFOLLOW
+    fd = posix.open(temporary, flags, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[posix.write(fd, view) :]
+    finally:
+        posix.close(fd)
+    posix.rename(temporary, path)
+
+
+def _encode(value: object) -> object:
+    """Records become tuples that begin with their code; plain values stay."""
+    if isinstance(value, tuple):
+        code = _CODES.get(type(value), _TUPLE)
+        return (code, *[_encode(v) for v in value])
+    if isinstance(value, dict):
+        return {_encode(k): _encode(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_encode(v) for v in value]
+    if isinstance(value, frozenset):
+        return (_FROZENSET, *value)
+    return (_UNKNOWN,) if value is UNKNOWN else value
+
+
+def _decode(value: object) -> object:
+    kind = type(value)
+    if kind is tuple:
+        assert isinstance(value, tuple)
+        code = value[0]
+        if code == _UNKNOWN:
+            return UNKNOWN
+        if code == _FROZENSET:
+            return frozenset(value[1:])
+        items = [_decode(v) for v in value[1:]]
+        return tuple(items) if code == _TUPLE else tuple.__new__(_RECORDS[code], items)
+    if kind is dict:
+        assert isinstance(value, dict)
+        return {_decode(k): _decode(v) for k, v in value.items()}
+    if kind is list:
+        assert isinstance(value, list)
+        return [_decode(v) for v in value]
+    return value
