@@ -42,11 +42,12 @@ class GresState:
 def parse_gres_list(text: str) -> Iterator[Tuple[str, str, int]]:
     """(name, type or "", count) of ``gpu:a100:2,gpu:1,license`` (`_get_next_gres`).
 
-    A count of 0 asks for nothing. Raises ValueError for what Slurm calls invalid.
+    A count of 0 asks for nothing. Raises ValueError for what Slurm calls invalid (and
+    slurmctld, not sbatch, calls an empty item so: `valid_tres_cnt` in job_mgr.c).
     """
     for token in text.split(","):
         if not token:
-            continue
+            raise ValueError(f"GRES request has an empty item: {text!r}")
         name, _, rest = token.partition(":")
         if "-" in token or "gres" in name or "=" in token:
             raise ValueError(f"GRES request is not supported: {token!r}")
@@ -60,6 +61,8 @@ def parse_gres_list(text: str) -> Iterator[Tuple[str, str, int]]:
             if not rest:
                 raise ValueError(f"GRES request is invalid: {token!r}")
             count = _number(rest)
+            if count is None and rest[0].isdigit():
+                raise ValueError(f"GRES request is invalid: {token!r}")
             kind = rest if count is None else ""
             count = 1 if count is None else count
         if count:
@@ -108,7 +111,7 @@ def _one_size(job: JobDesc) -> bool:
 def _gpu_list(text: str) -> List[Tuple[str, str, int]]:
     """--gpus and its kin: each item is ``[type:]count`` of ``gpu`` (`xfmt_tres`)."""
     items = ",".join(f"gpu:{item}" for item in text.split(",") if item)
-    return list(parse_gres_list(items))
+    return list(parse_gres_list(items)) if items else []
 
 
 def _read(job: JobDesc, states: Dict[Tuple[str, str], GresState]) -> None:
@@ -124,8 +127,9 @@ def _read(job: JobDesc, states: Dict[Tuple[str, str], GresState]) -> None:
         one.per_job = count
         one.total = max(one.total, count)
     nodes = job.min_nodes
-    gres = "" if job.gres.lower() == "none" else job.gres
-    for name, kind, count in [*_gpu_list(job.gpus_per_node), *parse_gres_list(gres)]:
+    gres = None if job.gres is None or job.gres.lower() == "none" else job.gres
+    per_node = [] if gres is None else list(parse_gres_list(gres))
+    for name, kind, count in [*_gpu_list(job.gpus_per_node), *per_node]:
         one = state(name, kind)
         one.per_node = count
         one.total = max(one.total, count if nodes is None else count * nodes)

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
     from .request import Given
 
+#: Larger than any time limit.
+INFINITE = 2**32 - 1
+
+_GRES_FLAGS = frozenset((
+    "disable-binding", "enforce-binding", "allow-task-sharing", "multiple-tasks-per-sharing",
+    "one-task-per-sharing",
+))  # fmt: skip
+_DISTRIBUTIONS = frozenset(("block", "cyclic", "fcyclic", "*"))
+
 #: Values of --hint and what they do to (sockets, cores, threads): None unsets, -1 leaves alone.
 _HINTS: Dict[str, Tuple[Optional[int], Optional[int], Optional[int]]] = {
     "compute_bound": (None, None, 1),
@@ -61,6 +70,7 @@ class JobDesc:
         "ntasks_per_socket",
         "num_tasks",
         "overcommit",
+        "plane",
         "pn_min_cpus",
         "sockets_per_node",
         "threads_per_core",
@@ -94,13 +104,14 @@ class JobDesc:
         self.gpus_per_node = ""
         self.gpus_per_socket = ""
         self.gpus_per_task = ""
-        self.gres = ""
+        self.gres: Optional[str] = None
         self.tres_per_task = ""
         self.licenses = ""
         self.overcommit = False
         self.exclusive = False
         self.contiguous = False
         self.hosts = 0
+        self.plane = 0
         self.time_given = False
         self.time_limit: Optional[int] = None
         self.time_min: Optional[int] = None
@@ -113,7 +124,27 @@ def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobD
         take = _TAKES.get(name)
         if take is not None:
             take(job, name, given.value)
+    _exclusions(options)
     return job
+
+
+def check_value(name: str, value: str) -> None:
+    """Raises ValueError when sbatch would refuse this value, whether it wins in the end or not."""
+    take = _TAKES.get(name)
+    if take is not None and take is not _refuse and take is not _take_nodelist:
+        take(JobDesc(), name, value)
+
+
+def _exclusions(options: Mapping[str, Given]) -> None:
+    """--ntasks-per-gpu excludes some options (`_validate_ntasks_per_gpu` in slurm_opt.c)."""
+    one, other = options.get("ntasks-per-gpu"), options.get("ntasks-per-tres")
+    if one is None and other is None:
+        return
+    if one is not None and other is not None and one.value != other.value:
+        raise ValueError("--ntasks-per-gpu and --ntasks-per-tres disagree")
+    for name in ("gpus-per-task", "gpus-per-socket", "ntasks-per-node"):
+        if name in options:
+            raise ValueError(f"--{name} and --ntasks-per-gpu exclude each other")
 
 
 def _take_nodes(job: JobDesc, name: str, value: str) -> None:
@@ -143,7 +174,8 @@ def _take_time(job: JobDesc, name: str, value: str) -> None:
 
 
 def _take_time_min(job: JobDesc, name: str, value: str) -> None:
-    job.time_min = parse_time(value, name)
+    least = parse_time(value, name)
+    job.time_min = INFINITE if least is None else least
 
 
 def _take_overcommit(job: JobDesc, name: str, value: str) -> None:
@@ -187,8 +219,33 @@ def _shape_number(text: str) -> Optional[int]:
 
 
 def _take_distribution(job: JobDesc, name: str, value: str) -> None:
-    if value.lower().startswith(("arbitrary", "plane")):
+    """Only ``arbitrary`` changes a job's size; the rest is checked as `verify_dist_type` does."""
+    base, comma, flag = value.lower().partition(",")
+    levels = base.split(":")
+    plane, equals, size = base.partition("=")
+    job.plane = 0
+    if plane == "plane" and equals:
+        job.plane = parse_count(size, name)
+    elif levels[0] in ("pack", "nopack") and not comma and len(levels) == 1:
+        return
+    elif len(levels) > 3 or levels[0] == "fcyclic" or not _DISTRIBUTIONS.issuperset(levels):
         raise ValueError(f"--distribution={value} is not supported")
+    if comma and flag not in ("pack", "nopack"):
+        raise ValueError(f"--distribution={value} is not supported")
+
+
+def _take_gres_flags(job: JobDesc, name: str, value: str) -> None:
+    if not _GRES_FLAGS.issuperset(value.lower().split(",")):
+        raise ValueError(f"--gres-flags is not known: {value!r}")
+
+
+def _take_no_kill(job: JobDesc, name: str, value: str) -> None:
+    if value.lower() not in ("", "set", "off", "no"):
+        raise ValueError(f"--no-kill is not known: {value!r}")
+
+
+def _take_tmp(job: JobDesc, name: str, value: str) -> None:
+    parse_memory(value, name)
 
 
 def _refuse(job: JobDesc, name: str, value: str) -> None:
@@ -252,7 +309,11 @@ _TAKES = {
     "nodelist": _take_nodelist,
     "extra-node-info": _take_shape,
     "distribution": _take_distribution,
+    "gres-flags": _take_gres_flags,
+    "no-kill": _take_no_kill,
+    "tmp": _take_tmp,
     "nodefile": _refuse,
+    "reboot": _refuse,
     "batch": _refuse,
     "bb": _refuse,
     "bbf": _refuse,
@@ -312,6 +373,9 @@ def settle(job: JobDesc, release: Tuple[int, ...]) -> None:
         ntasks, ntasks_set = min_nodes * job.ntasks_per_node, True
     if min_nodes < 0 or max_nodes < 0 or (max_nodes and min_nodes > max_nodes):
         raise ValueError(f"invalid number of nodes ({min_nodes}-{max_nodes})")
+    if job.plane and (min_nodes <= 0 or ntasks // job.plane < min_nodes):  # noqa: SIM102
+        if (min_nodes - 1) * job.plane >= ntasks:
+            raise ValueError("too few tasks for the plane distribution")
     cpus_set = job.cpus_per_task is not None
     if cpus_set:
         job.pn_min_cpus = max(job.pn_min_cpus or 0, job.cpus_per_task or 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .gresreq import count_tres, memory_of, validate
-from .jobdesc import apply_hint, read_options, settle
+from .jobdesc import INFINITE, apply_hint, read_options, settle
 from .record import Record
+from .units import parse_licenses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,12 +85,28 @@ def _resolve(request: Request, partition: Partition, config: Config) -> Need:
     tres: Tres = {"cpu": job.min_cpus or 0, "mem": 0, "node": nodes}
     states = validate(job, False)
     tres["mem"] = _memory(job, states, tres["cpu"], partition, config)
+    for name, count in parse_licenses(job.licenses).items():
+        tres[f"license/{name}"] = count
     tres.update(count_tres(states))
+    if config.tres is not None:
+        tres = {name: amount for name, amount in tres.items() if name in config.tres}
     tres["billing"] = _billing(tres, partition, config)
-    limit = job.time_limit if job.time_given else partition.default_time
-    if not job.time_given and limit is None:
-        limit = partition.max_time
-    return Need(tres, limit, time_given=job.time_given)
+    return Need(tres, _time_limit(job, partition), time_given=job.time_given)
+
+
+def _time_limit(job: JobDesc, partition: Partition) -> Amount:
+    """Minutes: what was asked for, or the partition's default, or all it allows."""
+    limit: Amount = job.time_limit
+    if not job.time_given:
+        default = partition.default_time
+        limit = partition.max_time if default is None else default
+    if job.time_min is not None:
+        if job.time_min == INFINITE and not job.time_given and partition.default_time is None:
+            raise ValueError("--time-min without end and no time limit")
+        for most in (limit, partition.max_time):
+            if isinstance(most, int) and job.time_min > most:
+                raise ValueError("--time-min is above the time limit")
+    return limit
 
 
 def _admit(job: JobDesc, partition: Partition) -> None:

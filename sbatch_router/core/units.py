@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
 _BLANKS = " \t\n\v\f\r"
 #: Larger numbers wrap around in Slurm's 32-bit fields; none is a size that can be meant.
@@ -74,9 +74,11 @@ def parse_time(text: str, name: str = "time") -> Optional[int]:
     """
     if text.upper() in ("-1", "INFINITE", "UNLIMITED"):
         return None
-    days, dash, clock = text.partition("-")
-    fields = clock.split(":") if dash else text.split(":")
     _check_timespec(text, name)
+    days, dash, clock = text.partition("-")
+    if dash and not days:  # sscanf reads a negative number, which Slurm takes for a huge one
+        raise ValueError(f"--{name} is negative: {text!r}")
+    fields = clock.split(":") if dash else text.split(":")
     numbers = _leading_numbers(([days, *fields]) if dash else fields)
     if dash:
         numbers += [0] * (4 - len(numbers))
@@ -193,6 +195,25 @@ def _count_union(ranges: List[range]) -> int:
     if all(one[-1] < two[0] for one, two in zip(ordered, ordered[1:])):
         return sum(len(one) for one in ordered)
     return len(set().union(*ordered))
+
+
+def parse_licenses(text: str) -> Dict[str, int]:
+    """License name -> count of ``lic:2,other`` (`_build_license_list` in licenses.c)."""
+    found: Dict[str, int] = {}
+    for token in text.replace(";", ",").split(","):
+        if not token:
+            continue
+        name, colon, count_text = token.partition(":")
+        if any(char in _BLANKS or char in "|=()" for char in name):
+            raise ValueError(f"--licenses is not supported: {token!r}")
+        count = 1
+        if colon:
+            number, rest = strtol(count_text)
+            if rest or (number or 0) < 0:
+                raise ValueError(f"--licenses has no valid count: {token!r}")
+            count = number or 0
+        found[name] = found.get(name, 0) + count
+    return found
 
 
 def count_hosts(text: str) -> int:

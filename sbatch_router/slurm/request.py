@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.jobdesc import check_value
 from ..core.request import Given, Request
 from ..core.units import count_array
 from .options import EARLY, environment, parse
@@ -70,13 +71,22 @@ class Merge:
         self.doubts = doubts
 
     def set(self, name: str, value: str, origin: str) -> None:
-        """Set an option; the later one wins."""
-        self.options.pop(name, None)
+        """Set an option; the later one wins, but sbatch has looked at every value by then."""
+        earlier = self.options.pop(name, None)
+        if earlier is not None and earlier.value != value:
+            self.inspect(name, earlier.value)
         if name in ("nodelist", "nodefile"):
             self.options.pop("nodefile" if name == "nodelist" else "nodelist", None)
         elif name in ("exclusive", "oversubscribe"):
             self.options.pop("oversubscribe" if name == "exclusive" else "exclusive", None)
         self.options[name] = Given(value, origin)
+
+    def inspect(self, name: str, value: str) -> None:
+        """Doubt a request for a value that sbatch refuses even though another one wins."""
+        try:
+            check_value(name, value)
+        except ValueError as error:
+            self.doubts.append(str(error))
 
     def script(self, script: bytes, ignore_pbs: bool) -> None:
         """Set what the script's directives say."""
@@ -123,7 +133,7 @@ class Merge:
             return
         for name in given:
             if name != firm[0]:
-                del options[name]
+                self.inspect(name, options.pop(name).value)
 
     def request(self, properties: Mapping[str, object]) -> Request:
         """The finished request."""
