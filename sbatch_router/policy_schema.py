@@ -45,7 +45,11 @@ def _definitions() -> Dict[str, Schema]:
         "when": _when(),
     }
     for kind, pattern in _TESTS.items():
-        found[f"{kind}_test"] = _one_or_more(_scalar(pattern), unique=False)
+        one = _scalar(pattern)
+        if kind not in ("text", "folded"):
+            number = "number" if kind == "mem" else "integer"
+            one.update(type=["string", number], minimum=0, maximum=10**15 - 1)
+        found[f"{kind}_test"] = _one_or_more(one, unique=False)
     return found
 
 

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import os
-from typing import Iterable, NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
 from .core.policy import Policy
 from .policy_yaml import advice, build, nodes
 from .policy_yaml.findings import Finding, PolicyErrors, Report
 
 __all__ = ["Checked", "Finding", "PolicyErrors", "examine", "load", "loads", "merge", "read"]
+
+
+_MOST = 100
 
 
 class Checked(NamedTuple):
@@ -80,5 +83,11 @@ def _policy(checked: Checked) -> Policy:
     return checked.policy
 
 
-def _sorted(findings: Iterable[Finding]) -> Tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda f: f.line))
+def _sorted(findings: Sequence[Finding]) -> Tuple[Finding, ...]:
+    """By line; of a great many, the first hundred and their number."""
+    ordered = sorted(findings, key=lambda f: f.line)
+    if len(ordered) > _MOST:
+        left = len(ordered) - _MOST
+        rest = ordered[_MOST]._replace(key="file", message=f"and {left} more errors")
+        ordered[_MOST:] = [rest]
+    return tuple(ordered)

@@ -100,7 +100,7 @@ class Policy(Record):
     files: Tuple[str, ...] = ()
 
 
-def to_plain(policy: Policy) -> object:
+def to_plain(policy: Policy) -> Any:
     """`policy` as exact tuples, dicts, texts and numbers, as `marshal` wants them."""
     return _plain(policy)
 

@@ -20,15 +20,17 @@ def advise(policy: Policy, lines: Lines, report: Report, today: str = "") -> Non
     _conditions(policy, lines, report)
     _rules(policy, lines, report)
     if policy.cache_seconds > _LONG_CACHE:
-        report.warn(1, "cache", f"usage up to {policy.cache_seconds} s old decides; 5s is usual")
+        report.warn(
+            lines.cache, "cache", f"usage up to {policy.cache_seconds} s old decides; 5s is usual"
+        )
 
 
 def _blocks(policy: Policy, lines: Lines, report: Report, today: str) -> None:
     blocked = {entry.account for entry in policy.blocked}
-    for line, account in zip(lines.accounts, policy.accounts):
+    for number, (line, account) in enumerate(zip(lines.accounts, policy.accounts), 1):
         if account.name in blocked:
             message = f"{account.name} is listed here and blocked: it is never chosen"
-            report.warn(line, "accounts", message)
+            report.warn(line, f"accounts[{number}]", message)
     if policy.accounts and all(account.name in blocked for account in policy.accounts):
         report.warn(lines.accounts[0], "accounts", "every account is blocked: no job can be routed")
     for number, (line, entry) in enumerate(zip(lines.blocked, policy.blocked), 1):

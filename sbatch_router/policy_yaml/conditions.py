@@ -16,8 +16,8 @@ from typing import Callable, Dict, List, Optional, Tuple
 
 from ..core.policy import Test
 from . import spec, values
-from .findings import Report, nearest, one_of, quote
-from .nodes import Broken, Items, Node, Pairs, Scalar, join
+from .findings import Report, nearest, one_of
+from .nodes import Broken, Items, Node, Pairs, Scalar, join, kind
 
 _OPERATOR = re.compile(r"(==|!=|<=|>=|<|>)?\s*(.*)", re.DOTALL)
 
@@ -34,8 +34,7 @@ def when(node: Node, path: str, report: Report) -> Dict[str, Test]:
     if isinstance(node, Broken):
         return found
     if not isinstance(node, Pairs):
-        shown = "a list" if isinstance(node, Items) else quote(node.text)
-        report.error(node.line, path, f'is {shown}; expected a mapping such as {{gpus: ">0"}}')
+        report.error(node.line, path, f'is {kind(node)}; expected a mapping such as {{gpus: ">0"}}')
         return found
     for key, value in node.pairs.values():
         inside = join(path, key.text)
@@ -90,8 +89,7 @@ def _list(node: Items, matcher: spec.Matcher, path: str, report: Report) -> Opti
             if test is not None:
                 tests.append(test)
         elif not isinstance(item, Broken):
-            shown = "a list" if isinstance(item, Items) else "a mapping"
-            report.error(item.line, inside, f"is {shown}; expected {_expected(matcher)}")
+            report.error(item.line, inside, f"is {kind(item)}; expected {_expected(matcher)}")
     return joined(tests) if len(tests) == len(node.items) else None
 
 
@@ -108,15 +106,12 @@ def joined(tests: List[Test]) -> Test:
 
 def _one(node: Scalar, matcher: spec.Matcher, path: str, report: Report) -> Optional[Test]:
     try:
-        if node.block:
-            raise ValueError(f"quote it: {_example(matcher)}")
-        if node.null:
+        if node.block or node.null:
             raise ValueError(_expected(matcher))
         return parse(node.text, matcher)
     except ValueError as error:
-        found = "is empty" if node.null else f"is {quote(node.text)}"
-        found = "is a block (> or |)" if node.block else found
-        report.error(node.line, path, f"{found}; expected {error}")
+        found = "a block (| or >, not in quotes)" if node.block else kind(node)
+        report.error(node.line, path, f"is {found}; expected {error}")
         return None
 
 
@@ -133,7 +128,7 @@ def parse(text: str, matcher: spec.Matcher) -> Test:
     try:
         value = read(rest)
     except ValueError as error:
-        raise ValueError(f"{error}, or a test such as {_example(matcher)}") from None
+        raise ValueError(f"{error}{_example(matcher)}") from None
     if value is None and op not in ("", "==", "!="):
         raise ValueError("a number to compare with: no time is more than unlimited")
     return Test(op or "==", (value,), text.strip())
@@ -141,7 +136,7 @@ def parse(text: str, matcher: spec.Matcher) -> Test:
 
 def _pattern(op: str, rest: str, text: str, matcher: spec.Matcher) -> Test:
     if op not in ("", "==", "!=") or not rest:
-        raise ValueError(f"a name or a pattern: {matcher.name} is text, as in {_example(matcher)}")
+        raise ValueError(f"text: {_expected(matcher)}" if op else _expected(matcher))
     folded = rest.lower() if matcher.kind == "folded" else rest
     return Test("!glob" if op == "!=" else "glob", (folded,), text)
 
@@ -159,19 +154,18 @@ def _range(op: str, rest: str, text: str, matcher: spec.Matcher) -> Test:
     return Test("..", (low, high), text)
 
 
-_EXAMPLES: Dict[str, Tuple[str, str]] = {
-    "count": ('">0", "<=8", 2..8', values.COUNT_EXPECTED),
-    "mem": ('">64G", 1G..16G', values.MEM_EXPECTED),
-    "time": ('"<=4h"', values.TIME_EXPECTED),
-    "text": ('"qc_*" or "!=qc_*"', "a name or a pattern"),
-    "folded": ('"gpu*" or "!=gpu-test"', "a name or a pattern"),
+_EXPECTED: Dict[str, Tuple[str, str]] = {
+    "count": (values.COUNT_EXPECTED, ', or a test such as ">0" or 2..8'),
+    "mem": (values.MEM_EXPECTED, ', or a test such as ">64G" or 1G..16G'),
+    "time": (values.TIME_EXPECTED, ', or a test such as "<=4h" or 1h..1d'),
+    "text": ("a name or a pattern", ' such as "qc_*" or "!=qc_*"'),
+    "folded": ("a name or a pattern", ' such as "gpu*" or "!=gpu-test"'),
 }
 
 
 def _example(matcher: spec.Matcher) -> str:
-    return _EXAMPLES[matcher.kind][0]
+    return _EXPECTED[matcher.kind][1]
 
 
 def _expected(matcher: spec.Matcher) -> str:
-    example, expected = _EXAMPLES[matcher.kind]
-    return f"{expected}, as in {example}"
+    return "".join(_EXPECTED[matcher.kind])

@@ -53,7 +53,10 @@ def quote(text: str) -> str:
 def nearest(name: str, valid: Sequence[str]) -> str:
     """``; did you mean `when_full`?``, or nothing if no valid name is near."""
     folded = {v.lower(): v for v in reversed(valid)}
-    close = difflib.get_close_matches(name[:60].lower(), list(folded), 1, 0.6)
+    short = name[:60].lower()
+    close = difflib.get_close_matches(short, list(folded), 1, 0.6)
+    if not close and len(short) > 2:
+        close = [v for v in folded if v.startswith(short) or (len(v) > 2 and short.startswith(v))]
     return f"; did you mean `{folded[close[0]]}`?" if close else ""
 
 

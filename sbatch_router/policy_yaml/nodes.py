@@ -20,7 +20,7 @@ MAX_DEPTH = 20
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_NEEDS_QUOTES = re.compile(r"(?:^|[:,\[{-])\s+([>*!?&%@`|\[][^\s,}\]]*)")
+_NEEDS_QUOTES = re.compile(r"(?:^|[:,\[{-])\s*([>*!?&@`|][^\s,}\]]*|\[[^\]]*\][^\s,}\]#][^\s,}]*)")
 
 
 class Scalar(NamedTuple):
@@ -45,6 +45,8 @@ class Pairs(NamedTuple):
 
     line: int
     pairs: Dict[str, Tuple[Scalar, Node]]
+    #: A key was left out, after an error about it.
+    partial: bool = False
 
 
 class Broken(NamedTuple):
@@ -63,7 +65,7 @@ class Unreadable(Exception):
 def decode(raw: bytes, report: Report) -> str:
     """The text of a policy file, or one error and `Unreadable`. A UTF-8 BOM is ignored."""
     if len(raw) > MAX_BYTES:
-        raise _unreadable(report, 1, f"is {len(raw)} bytes; a policy has at most {MAX_BYTES}")
+        raise _unreadable(report, 1, "is larger than 1 MiB; a policy is a few kilobytes")
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _unreadable(report, 1, "is UTF-16; save it as UTF-8")
     try:
@@ -166,9 +168,11 @@ class _Reader:
     def _plain_node(self, event: Any, path: str, line: int) -> bool:
         """False, and an error, for a node with an anchor or a tag."""
         if event.anchor:
-            message = f"`&{event.anchor}` is an anchor; a policy has none: write the value out"
+            shown = quote("&" + event.anchor)
+            message = f"{shown} is an anchor; a policy has none: write the value out"
         elif event.tag and event.tag != "!":
-            message = f"{quote(event.tag)} is read as a YAML tag; quote a value that begins with !"
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            message = f"{quote(tag)} is read as a YAML tag; quote a value that begins with !"
         else:
             return True
         self.report.error(line, path, message)
@@ -176,7 +180,8 @@ class _Reader:
 
     @staticmethod
     def _alias(name: str) -> str:
-        return f'`*{name}` is read as an alias; quote a value that begins with *: "*{name}"'
+        shown = quote("*" + name)
+        return f"{shown} is read as an alias; quote a value that begins with *"
 
     def _scalar(self, event: Any, line: int) -> Scalar:
         null = event.style in (None, "") and event.value in _NULLS
@@ -192,10 +197,12 @@ class _Reader:
 
     def _pairs(self, path: str, line: int, depth: int) -> Pairs:
         found: Dict[str, Tuple[Scalar, Node]] = {}
+        partial = False
         event = next(self.events)
         while not isinstance(event, yaml.MappingEndEvent):
             key = self._key(event, path, depth)
             inside = join(path, key.text) if key else path
+            partial = partial or key is None
             value = self.node(next(self.events), inside, depth + 1)
             if key is not None and key.text in found:
                 first = found[key.text][0].line
@@ -204,7 +211,7 @@ class _Reader:
             elif key is not None:
                 found[key.text] = (key, value)
             event = next(self.events)
-        return Pairs(line, found)
+        return Pairs(line, found, partial)
 
     def _key(self, event: Any, path: str, depth: int) -> Optional[Scalar]:
         before = len(self.report.errors)
@@ -218,6 +225,19 @@ class _Reader:
         elif len(self.report.errors) == before:
             self.report.error(node.line, path, "a key must be a word, not a list or a mapping")
         return None
+
+
+def kind(node: Node) -> str:
+    """What a node is, for a message: ``a list``, ``empty``, the text itself."""
+    if isinstance(node, Items):
+        return "a list"
+    if isinstance(node, Pairs):
+        return "a mapping"
+    if isinstance(node, Broken):
+        return "broken"
+    if node.null or not node.text.strip():
+        return f"empty ({node.text})" if node.text.strip() else "empty"
+    return quote(node.text)
 
 
 def join(path: str, key: str) -> str:

@@ -14,7 +14,7 @@ Number = Union[int, float]
 # The sources are JSON Schema's, too (policy_schema.py): nothing but plain ECMAScript.
 COUNT = r"(?:0|[1-9][0-9]{0,14})"
 _AMOUNT = r"(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?"
-MEM = _AMOUNT + "[KMGTPkmgtp]?"
+MEM = _AMOUNT + "(?:[KMGTPkmgtp][Bb]?)?"
 _PART = r"(?:(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?X)?"
 UNITS = "(?=[0-9])" + "".join(_PART.replace("X", unit) for unit in "dhms")
 CLOCK = "[0-9]{1,4}:[0-5][0-9]:[0-5][0-9]"
@@ -41,11 +41,11 @@ def count(text: str) -> int:
 
 
 def mem(text: str) -> Number:
-    """MiB of ``250G``, ``312.5G``, ``4000`` (MiB, as for sbatch's --mem)."""
+    """MiB of ``250G``, ``250GB``, ``312.5G``, ``4000`` (MiB, as for sbatch's --mem)."""
     if not re.fullmatch(MEM, text):
         raise ValueError(MEM_EXPECTED)
-    unit = text[-1].upper() if text[-1].isalpha() else ""
-    return _whole(float(text[:-1] if unit else text) * _MIB[unit])
+    number = text.upper().rstrip("B").rstrip("KMGTP")
+    return _whole(float(number) * _MIB[text[len(number) :][:1].upper()])
 
 
 def time(text: str) -> Optional[Number]:
@@ -63,7 +63,7 @@ def time(text: str) -> Optional[Number]:
         seconds = _clock(text)
     if seconds is None:
         trap = re.fullmatch("[0-9]+:[0-9]+", text)
-        more = f"; to Slurm {text} is minutes and seconds" if trap else ""
+        more = f" ({text} is minutes and seconds to Slurm)" if trap else ""
         raise ValueError(TIME_EXPECTED + more)
     return _whole(seconds / 60)
 
