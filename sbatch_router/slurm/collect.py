@@ -7,6 +7,8 @@ scontrol may print nothing and exit 0 when the accounting database is busy.
 
 from __future__ import annotations
 
+from time import monotonic
+
 from ..core.snapshot import Assoc, Qos, Scope, Site, Snapshot
 from ..core.tres import UNKNOWN, Unknown
 from .run import first_line, run_all
@@ -15,12 +17,16 @@ from .text_assoc import parse_assoc_mgr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List, Optional, Tuple, TypeVar, Union
+    from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar, Union
 
+    from ..core.snapshot import Job, Partition
     from .run import Env, Outcome
     from .text_assoc import AssocKey
 
     T = TypeVar("T")
+
+#: In a federation squeue shows all its clusters' jobs: ours only. Of hidden partitions as well.
+_SQUEUE = ("squeue", "--me", "--local", "-a", "-O", SQUEUE_FORMAT)
 
 #: The account at the top of the tree, and the QOS of last resort; slurmdbd makes both.
 ROOT = "root"
@@ -67,7 +73,9 @@ def collect_site(
         taken_at=now,
         user=user,
         config=config,
-        partitions=_read(answers[1], parse.parse_partitions, troubles),
+        partitions=_add_nodes(
+            _read(answers[1], parse.parse_partitions, troubles), timeout, path, env, troubles
+        ),
         assocs=_site_assocs(user, mine, accounts, troubles),
         qos=_read(answers[4], parse.parse_qos_table, troubles),
         default_account=_read(
@@ -75,6 +83,33 @@ def collect_site(
         ),
         troubles=tuple(dict.fromkeys(troubles)),
     )
+
+
+def _add_nodes(
+    partitions: Union[Dict[str, Partition], Unknown],
+    timeout: float,
+    path: Optional[str],
+    env: Optional[Env],
+    troubles: List[str],
+) -> Union[Dict[str, Partition], Unknown]:
+    """Memory and CPUs of each partition's first node, which one more command tells."""
+    from .text_site import first_node, parse_nodes
+
+    if isinstance(partitions, Unknown):
+        return UNKNOWN
+    first = {name: first_node(p.other.get("Nodes", "")) for name, p in partitions.items()}
+    wanted = ",".join(dict.fromkeys(node for node in first.values() if node))
+    if not wanted:
+        return partitions
+    command = ["scontrol", "-a", "-o", "show", "node", wanted]
+    nodes = _read(run_all([command], timeout, path=path, env=env)[0], parse_nodes, troubles)
+    if isinstance(nodes, Unknown):
+        return partitions
+    found = {}
+    for name, partition in partitions.items():
+        memory, cpus = nodes.get(first[name], (None, None))
+        found[name] = partition._replace(node_memory=memory, node_cpus=cpus)
+    return found
 
 
 def _site_assocs(
@@ -112,35 +147,46 @@ def collect_live(
     *,
     partitions: Optional[Iterable[str]] = None,
     everyone: bool = False,
+    look_first: bool = False,
     path: Optional[str] = None,
     env: Optional[Env] = None,
 ) -> Snapshot:
     """What is used now of the pools behind `accounts` and `qos`, as one `Snapshot`.
 
-    Two commands at once, one RPC each: ``scontrol show assoc_mgr`` for the accounts, all their
-    ancestors, the QOS, my default QOS there and the QOS of `partitions` (None: of all), and
-    ``squeue --me``. `timeout` is in seconds, `now` the time since the epoch; `path` and `env`
-    are as in `run_all`. `everyone` keeps other users' rows as well.
+    Two commands at once: ``scontrol show assoc_mgr`` for the accounts, my other accounts, all
+    their ancestors, the QOS, my default QOS there and the QOS of `partitions` (None: of all);
+    and ``squeue --me``. That is one RPC, and two: squeue always asks for the partitions too
+    (_part_state_load in src/squeue/print.c). With `look_first` squeue is run afterwards, and
+    only if the first answer shows that I have jobs.
+
+    `timeout` is in seconds for all of it, `now` the time since the epoch; `path` and `env` are
+    as in `run_all`. `everyone` keeps other users' rows as well.
 
     Never raises for what Slurm does. With PrivateData=usage slurmctld hides the records of
     accounts from plain users: theirs are then sacctmgr's limits, and what is used is unknown.
     """
     wanted = _names(accounts)
+    kept = tuple(dict.fromkeys(wanted + _my_accounts(site, user)))
     pools = _pools(site, user, wanted, _names(qos), partitions)
-    answers = run_all(
-        [
-            _assoc_mgr_command(user, _with_ancestors(site, wanted), pools, everyone),
-            ["squeue", "--me", "--local", "-O", SQUEUE_FORMAT],
-        ],
-        timeout,
-        path=path,
-        env=env,
-    )
+    start = monotonic()
+    ask = _assoc_mgr_command(user, _with_ancestors(site, kept), pools, everyone)
+    commands: List[Sequence[str]] = [ask] if look_first else [ask, _SQUEUE]
+    answers = run_all(commands, timeout, path=path, env=env)
     troubles: List[str] = []
-    keep = frozenset(wanted)
     answer = _read(
-        answers[0], lambda data: parse_assoc_mgr(data, user, uid, keep, everyone), troubles
+        answers[0],
+        lambda data: parse_assoc_mgr(data, user, uid, frozenset(kept), everyone),
+        troubles,
     )
+    jobs: Union[Tuple[Job, ...], Unknown] = UNKNOWN
+    if not look_first:
+        jobs = _read(answers[1], parse_jobs, troubles)
+    elif not isinstance(answer, Unknown):
+        if _submitted(site, answer.assocs, user) == 0:
+            jobs = ()
+        else:
+            left = max(0.0, timeout - (monotonic() - start))
+            jobs = _read(run_all([_SQUEUE], left, path=path, env=env)[0], parse_jobs, troubles)
     return Snapshot(
         taken_at=now,
         source="scontrol",
@@ -150,15 +196,41 @@ def collect_live(
         else _merge_qos(site, answer.qos, pools, troubles),
         assocs=UNKNOWN
         if isinstance(answer, Unknown)
-        else _merge_assocs(site, answer.assocs, wanted, troubles),
+        else _merge_assocs(site, answer.assocs, kept, troubles),
         partitions=site.partitions,
         config=site.config,
-        jobs=_read(answers[1], parse_jobs, troubles),
+        jobs=jobs,
         default_account=site.default_account
         if isinstance(answer, Unknown) or isinstance(answer.default_account, Unknown)
         else answer.default_account,
         troubles=tuple(dict.fromkeys(list(site.troubles) + troubles)),
     )
+
+
+def _submitted(site: Site, assocs: Dict[AssocKey, Assoc], user: str) -> Optional[int]:
+    """How many jobs of mine slurmctld counts on all my associations, or None if it may not.
+
+    It counts them only where limits are enforced (_adjust_limit_usage in
+    src/slurmctld/acct_policy.c).
+    """
+    if isinstance(site.config, Unknown) or isinstance(site.assocs, Unknown):
+        return None
+    if not site.config.enforce & {"limits", "safe"}:
+        return None
+    total = 0
+    for key in site.assocs:
+        if key[1] == user:
+            used = assocs[key].limits.counts.get("GrpSubmitJobs") if key in assocs else None
+            if used is None or not isinstance(used.used, int):
+                return None
+            total += used.used
+    return total
+
+
+def _my_accounts(site: Site, user: str) -> Tuple[str, ...]:
+    if isinstance(site.assocs, Unknown):
+        return ()
+    return tuple(key[0] for key in site.assocs if key[1] == user)
 
 
 def _read(outcome: Outcome, parse: Callable[[bytes], T], troubles: List[str]) -> Union[T, Unknown]:

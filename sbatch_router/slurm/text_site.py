@@ -134,9 +134,9 @@ def _job_defaults(text: str) -> Dict[str, int]:
 def parse_partitions(data: bytes) -> Dict[str, Partition]:
     """``scontrol -a -o show partition``, by lower-case name. Raises ParseError.
 
-    slurmctld compares partition names with their case (list_find_part in
-    src/slurmctld/partition_mgr.c): `Partition.name` keeps it, and of two partitions that differ
-    in nothing else neither is here.
+    slurmctld, other than for accounts and QOS, compares these names with their case
+    (list_find_part in src/slurmctld/partition_mgr.c): of two partitions that differ in nothing
+    else neither is here, and ``other["PartitionName"]`` has Slurm's spelling.
     """
     where = "scontrol show partition"
     found: Dict[str, Partition] = {}
@@ -144,10 +144,9 @@ def parse_partitions(data: bytes) -> Dict[str, Partition]:
     for line in whole_lines(data, where):
         if line.startswith("PartitionName="):
             partition = _partition(line, where)
-            key = partition.name.lower()
-            if key in found:
-                twice.append(key)
-            found[key] = partition
+            if partition.name in found:
+                twice.append(partition.name)
+            found[partition.name] = partition
     for key in twice:
         found.pop(key, None)
     if not found:
@@ -161,14 +160,14 @@ def _partition(line: str, where: str) -> Partition:
         key, equals, value = word.partition("=")
         if equals and key not in fields:
             fields[key] = value
-    name = fields.pop("PartitionName")
+    name = fields["PartitionName"]
     try:
         tres = parse_tres(fields.pop("TRES"))
         jobs = _job_defaults(fields.pop("JobDefaults", ""))
         allow_accounts, deny_accounts = _who_may(fields, "Accounts")
         allow_qos, deny_qos = _who_may(fields, "Qos")
         return Partition(
-            name=name,
+            name=name.lower(),
             default=fields.pop("Default") == "YES",
             up=fields["State"] == "UP",
             allow_accounts=allow_accounts,
@@ -246,6 +245,40 @@ def _weights(text: str, tres: Dict[str, int]) -> Dict[str, float]:
         weight = float(number) / unit
         found[names.get(name.strip().lower(), name.strip().lower())] = weight
     return found
+
+
+def parse_nodes(data: bytes) -> Dict[str, Tuple[int, int]]:
+    """``scontrol -o show node``: name -> MiB that jobs may have, and CPUs. Raises ParseError.
+
+    A node's memory for jobs is its RealMemory less its MemSpecLimit (slurm.conf(5)).
+    """
+    where = "scontrol show node"
+    found: Dict[str, Tuple[int, int]] = {}
+    for line in whole_lines(data, where):
+        if line.startswith("NodeName="):
+            fields = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            memory, cpus = (
+                parse_count(fields.get("RealMemory", "")),
+                parse_count(fields.get("CPUTot", "")),
+            )
+            if memory is None or cpus is None:
+                raise ParseError(where, f"no RealMemory or CPUTot: {line[:80]!r}")
+            reserved = parse_count(fields.get("MemSpecLimit", "")) or 0
+            found[fields["NodeName"]] = (memory - reserved, cpus)
+    return found
+
+
+def first_node(nodes: str) -> str:
+    """The first name of a host list: ``n001`` of ``n[001-003,7],m1``, ``""`` of ``(null)``."""
+    name = ""
+    rest = _none(nodes)
+    while rest and rest[0] != ",":
+        if rest[0] == "[":
+            inside, _, rest = rest[1:].partition("]")
+            name += inside.partition(",")[0].partition("-")[0]
+        else:
+            name, rest = name + rest[0], rest[1:]
+    return name
 
 
 def parse_qos_table(data: bytes) -> Dict[str, Qos]:
