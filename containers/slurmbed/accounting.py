@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,3 +96,14 @@ def unused(assoc_mgr: str) -> bool:
     """Tell whether no QOS in `scontrol -o show assoc_mgr flags=qos` has jobs."""
     words = [word for word in assoc_mgr.split() if word.startswith(("GrpJobs=", "GrpSubmitJobs="))]
     return all(word.endswith("(0)") for word in words)
+
+
+def missing(spec: Spec, assoc_mgr: str) -> list[str]:
+    """Return what of a spec `scontrol -o show assoc_mgr flags=qos,assoc` does not show."""
+    qos = {name.lower() for name in re.findall(r"^QOS=(.*?)\(\d+\) ", assoc_mgr, re.M)}
+    pairs = re.findall(r" Account=(\S*) UserName=([^\s(]*)", assoc_mgr)
+    there = {(account.lower(), user) for account, user in pairs}
+    wanted = [(a.name, "") for a in spec.accounts]
+    wanted += [(a.account, a.user) for a in spec.associations]
+    lost = [name for name in spec.qos if name.lower() not in qos]
+    return lost + [f"{a}/{user}" for a, user in wanted if (a.lower(), user) not in there]

@@ -112,6 +112,12 @@ def _defaults(layout: Layout, spec: Spec) -> Options:
     return found
 
 
+def tracked_tres(layout: Layout, spec: Spec) -> set[str]:
+    """Return the TRES beyond Slurm's own that the cluster tracks, such as "gres/gpu"."""
+    value = merge(_defaults(layout, spec), spec.slurm_conf).get("AccountingStorageTRES", "")
+    return {name for name in value_text(value).lower().split(",") if "/" in name}
+
+
 def _nodes(layout: Layout, groups: Iterable[NodeGroup]) -> list[str]:
     host = socket.gethostname().split(".")[0]
     ports = iter(layout.node_ports)

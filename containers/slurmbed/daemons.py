@@ -99,7 +99,11 @@ class Daemons:
         key.write_bytes(os.urandom(128))
         flags = [f"--key-file={key}", f"--socket={self.layout.munge_socket}"]
         flags += [f"--pid-file={home / 'pid'}", f"--seed-file={home / 'seed'}"]
-        flags += [f"--log-file={self.layout.log / 'munged.log'}", "--num-threads=2", "--origin=127.0.0.1"]
+        flags += [
+            f"--log-file={self.layout.log / 'munged.log'}",
+            "--num-threads=2",
+            "--origin=127.0.0.1",
+        ]
         self.spawn("munged", ["munged", "--foreground", *flags])
 
     def start_mariadb(self) -> None:

@@ -93,7 +93,7 @@ def _write(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
-def _made_users() -> list[str]:
+def made_users() -> list[str]:
     """Return the unix users that we created."""
     try:
         found = json.loads((RUN / "users.json").read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ def take_users(entry: Entry, names: list[str]) -> None:
     """Create the unix users that are missing; call under `lock`. Raises BedError."""
     entry.users = sorted({*entry.users, *names})
     save(entry)
-    made = _made_users()
+    made = made_users()
     for name in names:
         try:
             pwd.getpwnam(name)
@@ -179,7 +179,7 @@ def release(entry: Entry) -> None:
             _ip("addr", "del", f"{entry.address}/32", "dev", "lo")
         _remove(Path(entry.directory), entry.made_directory)
         path.unlink()
-        if not entries() and not _made_users():
+        if not entries() and not made_users():
             with contextlib.suppress(OSError):
                 (RUN / "users.json").unlink()
 
@@ -187,7 +187,7 @@ def release(entry: Entry) -> None:
 def _drop_users(entry: Entry) -> None:
     """Remove the users that we made and that no other cluster uses, with their processes."""
     needed = {name for other in entries() if other.ident != entry.ident for name in other.users}
-    made = _made_users()
+    made = made_users()
     for name in [user for user in entry.users if user in made and user not in needed]:
         with contextlib.suppress(KeyError):
             uid = pwd.getpwnam(name).pw_uid
