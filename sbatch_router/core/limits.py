@@ -251,7 +251,7 @@ class _Builder:
         rows = qos.users if per_user else qos.accounts
         row = rows.get(self.place.user if per_user else self._account())
         if row is not None:
-            return row
+            return _completed(row, qos.defaults) if isinstance(qos.defaults, Scope) else row
         if isinstance(qos.defaults, Scope):
             return qos.defaults
         who = "user" if per_user else "account"
@@ -637,6 +637,21 @@ class _Builder:
                 "assoc", kind, where, found, hidden.get(kind, set()), mine, scale
             )
         return checks
+
+
+def _completed(row: Scope, defaults: Scope) -> Scope:
+    """A row with the limit kinds that this release does not print in it; their use is unknown.
+
+    22.05 prints no MaxTRESRunMinsPU and ...PA.
+    """
+    missing = [kind for kind in defaults.tres if kind not in row.tres]
+    if not missing:
+        return row
+    tres = dict(row.tres)
+    for kind in missing:
+        limits = defaults.tres[kind]
+        tres[kind] = {name: Limit(limit.limit, UNKNOWN) for name, limit in limits.items()}
+    return Scope(tres, row.counts)
 
 
 def _assoc_name(assoc: Assoc) -> str:
