@@ -72,9 +72,16 @@ class Daemons:
             process = self._started.get(name)
             if process is not None and process.poll() is not None:
                 raise self.failure(f"{name} ended with status {process.returncode}")
+            if self._is_fatal(name):
+                raise self.failure(f"{name} gave up")
             if time.monotonic() > deadline:
                 raise self.failure(f"{name} not ready after {self.timeout:.0f} s")
             time.sleep(0.01)
+
+    def _is_fatal(self, name: str) -> bool:
+        """Tell whether a daemon said "fatal:"; slurmctld 26.05 may hang then instead of ending."""
+        path = self.layout.log / f"{name}.out"
+        return path.exists() and b"fatal: " in path.read_bytes()
 
     def failure(self, what: str) -> BedError:
         """Return an error with the last lines of every log."""
