@@ -70,15 +70,15 @@ def parse_gres_list(text: str) -> Iterator[Tuple[str, str, int]]:
 
 
 def _number(text: str) -> Optional[int]:
-    """A count with an optional suffix (`_is_valid_number`): ``2``, ``1k``, and ``k`` is 0."""
+    """A count with an optional suffix (`_is_valid_number`): ``2``, ``1k``; None for a type."""
     number, rest = strtol(text)
-    if number is None:
-        number, rest = 0, text
     factor = _MULTIPLIERS.get(rest.lower())
-    return None if factor is None else number * factor
+    if number is None and factor is not None:
+        raise ValueError(f"GRES count is read differently by different releases: {text!r}")
+    return None if factor is None or number is None else number * factor
 
 
-def validate(job: JobDesc, in_sbatch: bool) -> List[GresState]:
+def validate(job: JobDesc, in_sbatch: bool, release: Tuple[int, ...]) -> List[GresState]:
     """The job's GRES; may change `job`. Raises ValueError where Slurm refuses the request."""
     gpu_tasks = job.ntasks_per_gpu
     per_task_gpus = _gpu_list(job.gpus_per_task)
@@ -91,7 +91,7 @@ def validate(job: JobDesc, in_sbatch: bool) -> List[GresState]:
         elif job.cpus_per_task is None:
             job.num_tasks = nodes
     states: Dict[Tuple[str, str], GresState] = {}
-    _read(job, states)
+    _read(job, states, release)
     requested = any(s.name == "gpu" and s.total for s in states.values())
     if gpu_tasks:
         _tasks_per_gpu(job, states, gpu_tasks, requested)
@@ -99,8 +99,15 @@ def validate(job: JobDesc, in_sbatch: bool) -> List[GresState]:
     found = list(states.values())
     if found and job.mem_per_gpu is not None and not requested:
         raise ValueError("--mem-per-gpu without any GPU")
+    if job.cpus_per_gpu is not None and not requested and release >= (23, 2):
+        raise ValueError("--cpus-per-gpu without any GPU")
     for state in found:
         _reconcile(job, state, in_sbatch, gpu_tasks)
+    if found and job.cpus_per_gpu and release >= (24, 5):
+        gpus = sum(state.total for state in found if state.name == "gpu")
+        job.min_cpus = max(job.min_cpus or 0, job.cpus_per_gpu * gpus)
+    if found and release >= (25, 11) and job.cpus_per_task and job.num_tasks:
+        job.min_cpus = max(job.min_cpus or 0, job.cpus_per_task * job.num_tasks)
     return _merge_generic(found)
 
 
@@ -114,7 +121,9 @@ def _gpu_list(text: str) -> List[Tuple[str, str, int]]:
     return list(parse_gres_list(items)) if items else []
 
 
-def _read(job: JobDesc, states: Dict[Tuple[str, str], GresState]) -> None:
+def _read(
+    job: JobDesc, states: Dict[Tuple[str, str], GresState], release: Tuple[int, ...]
+) -> None:
     """Fill `states` in Slurm's order; the order decides which record comes first."""
 
     def state(name: str, kind: str) -> GresState:
@@ -140,6 +149,8 @@ def _read(job: JobDesc, states: Dict[Tuple[str, str], GresState]) -> None:
             count *= nodes * job.sockets_per_node
         elif job.num_tasks is not None and job.ntasks_per_socket is not None:
             count *= -(-job.num_tasks // job.ntasks_per_socket)
+        elif job.sockets_per_node is not None and release >= (24, 5):
+            count *= job.sockets_per_node
         one.total = max(one.total, count)
     for name, kind, count in _gpu_list(job.gpus_per_task):
         one = state(name, kind)
@@ -256,6 +267,8 @@ def count_tres(states: List[GresState]) -> Dict[str, int]:
     """``gres/gpu`` and ``gres/gpu:a100`` of a job (`_set_type_tres_cnt` in gres_ctld.c)."""
     tres: Dict[str, int] = {}
     for state in states:
+        if not state.total:
+            continue
         name = f"gres/{state.name}"
         tres[name] = tres.get(name, 0) + state.total
         if state.kind:

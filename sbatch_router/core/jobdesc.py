@@ -18,7 +18,7 @@ from .units import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional, Tuple
+    from typing import Dict, List, Mapping, Optional, Tuple
 
     from .request import Given
 
@@ -77,7 +77,6 @@ class JobDesc:
         "time_given",
         "time_limit",
         "time_min",
-        "tres_per_task",
     )
 
     def __init__(self) -> None:
@@ -105,7 +104,6 @@ class JobDesc:
         self.gpus_per_socket = ""
         self.gpus_per_task = ""
         self.gres: Optional[str] = None
-        self.tres_per_task = ""
         self.licenses = ""
         self.overcommit = False
         self.exclusive = False
@@ -125,7 +123,47 @@ def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobD
         if take is not None:
             take(job, name, given.value)
     _exclusions(options)
+    if release >= (23, 2):
+        _newer_exclusions(job, options, release)
+    elif "tres-per-task" in options and options["tres-per-task"].origin != "env":
+        raise ValueError("--tres-per-task is not known to this release")
     return job
+
+
+def _newer_exclusions(
+    job: JobDesc, options: Mapping[str, Given], release: Tuple[int, ...]
+) -> None:
+    """Rules between options that came with 23.02 and 23.11 (`validate_options_...`)."""
+    exclusive, shared = options.get("exclusive"), options.get("oversubscribe")
+    if exclusive is not None and shared is not None and exclusive.origin != "env":
+        raise ValueError("--exclusive and --oversubscribe exclude each other")
+    if "tres-per-task" in options:
+        if "ntasks-per-gpu" in options or "ntasks-per-tres" in options:
+            raise ValueError("--tres-per-task and --ntasks-per-gpu exclude each other")
+        _take_tres_per_task(job, options)
+    per_task = job.gpus_per_task
+    if per_task and ("," in per_task or not per_task.rpartition(":")[2].isdigit()):
+        raise ValueError("--gpus-per-task is read differently by different releases")
+    if release >= (26, 5) and "gpus-per-node" in options and "gpu" in (job.gres or ""):
+        raise ValueError("--gpus-per-node and --gres=gpu exclude each other")
+    if release >= (23, 11) and job.cpus_per_task is not None and "cpus-per-gpu" in options:
+        if options["cpus-per-gpu"].origin != "env" or "cpus-per-task" not in options:
+            raise ValueError("--cpus-per-task and --cpus-per-gpu exclude each other")
+        job.cpus_per_gpu = None
+
+
+def _take_tres_per_task(job: JobDesc, options: Mapping[str, Given]) -> None:
+    """``cpu=2,gres/gpu:a100=1``: the same as --cpus-per-task and --gpus-per-task."""
+    gpus: List[str] = []
+    for item in options["tres-per-task"].value.split(","):
+        name, _, count = item.replace(":", "=").rpartition("=")
+        if name == "cpu" and "cpus-per-task" not in options:
+            job.cpus_per_task = parse_count(count, "tres-per-task", 1, MAX_SMALL)
+        elif name.startswith("gres/gpu") and "gpus-per-task" not in options:
+            gpus.append(f"{name[9:]}:{parse_count(count, 'tres-per-task')}".lstrip(":"))
+        else:
+            raise ValueError(f"--tres-per-task is not supported: {item!r}")
+    job.gpus_per_task = ",".join(gpus)
 
 
 def check_value(name: str, value: str) -> None:
@@ -187,6 +225,10 @@ def _take_exclusive(job: JobDesc, name: str, value: str) -> None:
     if word not in ("", "exclusive", "oversubscribe", "user", "mcs", "topo", "allocation"):
         raise ValueError(f"--exclusive has no valid value: {value!r}")
     job.exclusive = word in ("", "exclusive", "allocation")
+
+
+def _take_oversubscribe(job: JobDesc, name: str, value: str) -> None:
+    job.exclusive = False
 
 
 def _take_nodelist(job: JobDesc, name: str, value: str) -> None:
@@ -274,7 +316,6 @@ _FIELD = {
     "gpus-per-socket": "gpus_per_socket",
     "gpus-per-task": "gpus_per_task",
     "gres": "gres",
-    "tres-per-task": "tres_per_task",
     "licenses": "licenses",
 }
 
@@ -300,12 +341,12 @@ _TAKES = {
     "gpus-per-socket": _take_text,
     "gpus-per-task": _take_text,
     "gres": _take_text,
-    "tres-per-task": _take_text,
     "licenses": _take_text,
     "time": _take_time,
     "time-min": _take_time_min,
     "overcommit": _take_overcommit,
     "exclusive": _take_exclusive,
+    "oversubscribe": _take_oversubscribe,
     "nodelist": _take_nodelist,
     "extra-node-info": _take_shape,
     "distribution": _take_distribution,
@@ -323,26 +364,23 @@ _TAKES = {
 }
 
 
-def apply_hint(job: JobDesc, options: Mapping[str, Given]) -> None:
+def apply_hint(job: JobDesc, options: Mapping[str, Given], release: Tuple[int, ...]) -> None:
     """--hint and the options it excludes (`validate_hint_option`, `verify_hint`).
 
     Given on the command line or in the script, --hint is ignored beside --ntasks-per-core,
-    --threads-per-core or -B from there, and displaces their variables; from the environment
-    it is ignored beside any of them.
+    --threads-per-core or -B from there, and otherwise unsets them all, with --sockets-per-node
+    and --cores-per-socket; from the environment it is ignored beside any of them.
     """
     hint = options.get("hint")
     if hint is None:
         return
-    others = [
-        options[name]
-        for name in ("ntasks-per-core", "threads-per-core", "extra-node-info")
-        if name in options
-    ]
-    if any(other.origin != "env" for other in others):
+    names = ["ntasks-per-core", "threads-per-core", "extra-node-info"]
+    if release >= (25, 11):
+        names += ["cores-per-socket", "sockets-per-node"]
+    others = [options[name] for name in names if name in options]
+    if any(other.origin != "env" for other in others) or (others and hint.origin == "env"):
         return
-    if others and hint.origin == "env":
-        return
-    if others:
+    if hint.origin != "env":
         job.ntasks_per_core = None
         job.extra_set = False
         job.sockets_per_node = job.cores_per_socket = job.threads_per_core = None
@@ -359,27 +397,32 @@ def apply_hint(job: JobDesc, options: Mapping[str, Given]) -> None:
 
 
 def settle(job: JobDesc, release: Tuple[int, ...]) -> None:
-    """What `_opt_verify` and the job description make of the options: tasks, nodes and CPUs."""
+    """What `_opt_verify` and the job description make of the options: tasks, nodes and CPUs.
+
+    23.02 moved the tasks that follow from --ntasks-per-node to slurmctld and stopped counting
+    --nodelist where --nodes is given; 23.11 derives nodes from tasks.
+    """
+    old = release < (23, 2)
     ntasks_set = job.num_tasks is not None
     ntasks = 1 if job.num_tasks is None else job.num_tasks
     min_nodes = 1 if job.min_nodes is None else job.min_nodes
     max_nodes = 0 if job.max_nodes is None else job.max_nodes
     nodes_set = job.nodes_set
-    if job.hosts:
+    if job.hosts and (old or not nodes_set):
         min_nodes = max(job.hosts, min_nodes) if nodes_set else job.hosts
         nodes_set = True
     one_size = max_nodes in (0, min_nodes)
-    if job.ntasks_per_node and not ntasks_set and one_size:
-        ntasks, ntasks_set = min_nodes * job.ntasks_per_node, True
+    each = job.ntasks_per_node
+    if old and each and not ntasks_set and one_size:
+        ntasks, ntasks_set = min_nodes * each, True
     if min_nodes < 0 or max_nodes < 0 or (max_nodes and min_nodes > max_nodes):
         raise ValueError(f"invalid number of nodes ({min_nodes}-{max_nodes})")
     if job.plane and (min_nodes <= 0 or ntasks // job.plane < min_nodes):  # noqa: SIM102
         if (min_nodes - 1) * job.plane >= ntasks:
             raise ValueError("too few tasks for the plane distribution")
-    cpus_set = job.cpus_per_task is not None
-    if cpus_set:
-        job.pn_min_cpus = max(job.pn_min_cpus or 0, job.cpus_per_task or 0)
-    if (nodes_set or job.extra_set) and one_size and not ntasks_set:
+    if job.cpus_per_task is not None:
+        job.pn_min_cpus = max(job.pn_min_cpus or 0, job.cpus_per_task)
+    if (nodes_set or job.extra_set) and one_size and not ntasks_set and (old or not each):
         ntasks = max(min_nodes, 1)
         for factor in (job.sockets_per_node, job.cores_per_socket, job.threads_per_core):
             if factor is not None:
@@ -388,14 +431,23 @@ def settle(job: JobDesc, release: Tuple[int, ...]) -> None:
         max_nodes = min(max_nodes, ntasks)
         if ntasks < min_nodes:
             min_nodes = max_nodes = ntasks
+    if not old and _more(job.ntasks_per_core, job.threads_per_core):
+        raise ValueError("--ntasks-per-core is more than --threads-per-core")
+    likely = min_nodes * each if each and not ntasks_set and max_nodes in (0, min_nodes) else ntasks
     if job.overcommit:
         job.min_cpus = max(min_nodes, 1)
-    elif cpus_set:
-        job.min_cpus = ntasks * (job.cpus_per_task or 0)
+    elif job.cpus_per_task is not None:
+        job.min_cpus = likely * job.cpus_per_task
     else:
-        job.min_cpus = 0 if nodes_set and min_nodes == 0 else ntasks
+        job.min_cpus = 0 if nodes_set and min_nodes == 0 else likely
     job.num_tasks = ntasks if ntasks_set else None
     job.min_nodes = job.max_nodes = None
     if nodes_set:
         job.min_nodes = min_nodes
         job.max_nodes = max_nodes or None
+    elif ntasks_set and each and release >= (23, 11):
+        job.min_nodes = -(-ntasks // each)
+
+
+def _more(one: Optional[int], other: Optional[int]) -> bool:
+    return one is not None and other is not None and one > other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .gresreq import count_tres, memory_of, validate
 from .jobdesc import INFINITE, apply_hint, read_options, settle
 from .record import Record
-from .units import parse_licenses
+from .units import count_array, parse_licenses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,14 +76,19 @@ def resolve(request: Request, partition: Partition, config: Config) -> Need:
 
 
 def _resolve(request: Request, partition: Partition, config: Config) -> Need:
+    _check_array(request, config)
     job = read_options(request.options, config.release)
-    apply_hint(job, request.options)
+    apply_hint(job, request.options, config.release)
     settle(job, config.release)
-    validate(job, True)
-    _admit(job, partition)
-    nodes = job.min_nodes or 0
-    tres: Tres = {"cpu": job.min_cpus or 0, "mem": 0, "node": nodes}
-    states = validate(job, False)
+    release = config.release
+    validate(job, True, release)
+    _admit(job, partition, release)
+    tres: Tres = {"cpu": job.min_cpus or 0, "mem": 0, "node": job.min_nodes or 0}
+    states = validate(job, False, release)
+    if release >= (24, 5):
+        tres["cpu"], tres["node"] = job.min_cpus or 0, job.min_nodes or 0
+    if release >= (26, 5) and job.num_tasks and job.num_tasks < (job.min_nodes or 0):
+        raise ValueError("fewer tasks than nodes")
     tres["mem"] = _memory(job, states, tres["cpu"], partition, config)
     for name, count in parse_licenses(job.licenses).items():
         tres[f"license/{name}"] = count
@@ -92,6 +97,15 @@ def _resolve(request: Request, partition: Partition, config: Config) -> Need:
         tres = {name: amount for name, amount in tres.items() if name in config.tres}
     tres["billing"] = _billing(tres, partition, config)
     return Need(tres, _time_limit(job, partition), time_given=job.time_given)
+
+
+def _check_array(request: Request, config: Config) -> None:
+    """slurmctld refuses an index of MaxArraySize or above."""
+    array = request.given("array")
+    if array is not None and array.value:
+        largest = count_array(array.value)[2]
+        if largest >= config.max_array_size:
+            raise ValueError(f"--array has an index above MaxArraySize: {largest}")
 
 
 def _time_limit(job: JobDesc, partition: Partition) -> Amount:
@@ -109,16 +123,23 @@ def _time_limit(job: JobDesc, partition: Partition) -> Amount:
     return limit
 
 
-def _admit(job: JobDesc, partition: Partition) -> None:
+def _admit(job: JobDesc, partition: Partition, release: Tuple[int, ...]) -> None:
     """slurmctld's defaults before it counts (`validate_job_create_req`, `_valid_job_part`)."""
-    if job.hosts:
-        job.min_nodes = max(job.min_nodes or 0, job.hosts)
-    if job.ntasks_per_node is not None and job.min_nodes is not None and job.num_tasks is None:
-        job.num_tasks = job.ntasks_per_node * job.min_nodes
+    old = release < (23, 2)
+    hosts = job.hosts if old or job.min_nodes is None else 0
+    if hosts:
+        job.min_nodes = max(job.min_nodes or 0, hosts)
+    if not old and job.min_nodes is None:
+        job.min_nodes = 1
+    if job.num_tasks is None and job.min_nodes is not None:
+        if not old and job.ntasks_per_gpu is not None:
+            job.num_tasks = job.ntasks_per_gpu * job.min_nodes
+        elif job.ntasks_per_node is not None:
+            job.num_tasks = job.ntasks_per_node * job.min_nodes
     if not job.overcommit and job.num_tasks is not None and job.num_tasks > (job.min_cpus or 0):
         job.min_cpus = job.num_tasks * (job.cpus_per_task or 1)
-    if job.hosts:
-        job.min_cpus = max(job.min_cpus or 0, job.hosts)
+    if hosts and old:
+        job.min_cpus = max(job.min_cpus or 0, hosts)
         if job.max_nodes is not None and (job.min_nodes or 0) > job.max_nodes:
             raise ValueError("more nodes are named than may be used")
     if job.min_nodes is None:
@@ -141,6 +162,11 @@ def _memory(
         from_gpus = memory_of(states, job, nodes)
         if from_gpus is not None:
             return from_gpus
+        if config.release >= (25, 5):
+            each = _def_mem_per_gpu(partition, config)
+            gpus = [state.total for state in states if state.name == "gpu"]
+            if each is not None and gpus:
+                return each * gpus[0]
         per_cpu, per_node = partition.def_mem_per_cpu, partition.def_mem_per_node
         if not per_cpu and not per_node:
             per_cpu, per_node = config.def_mem_per_cpu, config.def_mem_per_node
@@ -149,6 +175,12 @@ def _memory(
     if per_cpu and not per_node:
         return per_cpu * cpus
     return _node_memory(partition) * nodes
+
+
+def _def_mem_per_gpu(partition: Partition, config: Config) -> Optional[int]:
+    """MiB of DefMemPerGPU in the partition's JobDefaults, or else the cluster's."""
+    own = partition.def_mem_per_gpu
+    return config.def_mem_per_gpu if own is None else own
 
 
 def _node_memory(partition: Partition) -> int:

@@ -77,8 +77,6 @@ class Merge:
             self.inspect(name, earlier.value)
         if name in ("nodelist", "nodefile"):
             self.options.pop("nodefile" if name == "nodelist" else "nodelist", None)
-        elif name in ("exclusive", "oversubscribe"):
-            self.options.pop("oversubscribe" if name == "exclusive" else "exclusive", None)
         self.options[name] = Given(value, origin)
 
     def inspect(self, name: str, value: str) -> None:
@@ -102,7 +100,9 @@ class Merge:
         if "ignore-pbs" in self.options or ignore_pbs:
             return
         if b"#PBS" in script or b"#BSUB" in script:
-            self.doubts.append("the script has #PBS or #BSUB lines")
+            from .foreign import translate
+
+            translate(self, script)
 
     def check(self, environ: Mapping[str, str]) -> None:
         """sbatch's rules between options, and requests that are not ours to judge."""

@@ -133,7 +133,7 @@ class Call:
     def text(self) -> str:
         """As people would type it."""
         env = "".join(f"{k}={shlex.quote(v)} " for k, v in self.env)
-        return f"{env}sbatch {shlex.join(self.argv)}" + "".join(f"\n    {s}" for s in self.script)
+        return f"{env}sbatch {shlex.join(self.argv)}" + "".join(f"\n  | {s}" for s in self.script)
 
 
 @dataclass
@@ -455,7 +455,7 @@ def compare(call: Call, found: Found, config: Config) -> tuple[str, str]:
         "tasks": found.tasks,
         "Partition": found.fields["Partition"],
         "Account": found.fields["Account"],
-        "QOS": found.fields["QOS"],
+        "QOS": found.fields["QOS"].lower(),  # later releases keep the spelling
     }
     differing = [f"{k}: ours {ours[k]}, Slurm's {theirs[k]}" for k in ours if ours[k] != theirs[k]]
     return ("differs", "; ".join(differing)) if differing else ("", "")
