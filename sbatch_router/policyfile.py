@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .core.policy import Policy
 from .policy_yaml import advice, build, nodes
@@ -25,6 +25,8 @@ class Checked(NamedTuple):
     policy: Optional[Policy]
     errors: Tuple[Finding, ...]
     warnings: Tuple[Finding, ...]
+    #: The line of each path, such as ``rules[2].when``; empty if there are errors.
+    lines: Mapping[str, int] = {}
 
 
 def load(path: Union[str, os.PathLike[str]]) -> Policy:
@@ -60,11 +62,11 @@ def examine(text: Union[str, bytes], filename: str = "<policy>", today: str = ""
         root = nodes.parse(nodes.decode(raw, report), report)
     except nodes.Unreadable:
         return Checked(None, _sorted(report.errors), ())
-    policy, lines = build.policy(root, report)
+    policy = build.policy(root, report)
     if report.errors:
         return Checked(None, _sorted(report.errors), ())
-    advice.advise(policy, lines, report, today)
-    return Checked(policy, (), _sorted(report.warnings))
+    advice.advise(policy, report, today)
+    return Checked(policy, (), _sorted(report.warnings), report.at)
 
 
 def merge(user: Policy, site: Policy) -> Policy:

@@ -6,7 +6,7 @@ from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Dict, Optional, Tuple
 
     #: Matcher name (``gpus``, ``wildcards.sample``) -> what must hold; all of them must.
     When = Dict[str, "Test"]
@@ -98,43 +98,3 @@ class Policy(Record):
     cache_seconds: int = 5
     #: The file(s) it came from, the user's first.
     files: Tuple[str, ...] = ()
-
-
-def to_plain(policy: Policy) -> Any:
-    """`policy` as exact tuples, dicts, texts and numbers, as `marshal` wants them."""
-    return _plain(policy)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple):
-        return tuple([_plain(item) for item in value])
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def from_plain(plain: Any) -> Policy:
-    """The inverse of `to_plain`. Raises TypeError or ValueError for another shape."""
-    accounts, blocked, rules, when_full, *rest = plain
-    return Policy(
-        tuple([Account(name, qos, _when(only)) for name, qos, only in accounts]),
-        tuple([Blocked(*entry) for entry in blocked]),
-        tuple([_rule(*entry) for entry in rules]),
-        WhenFull(*when_full),
-        *rest,
-    )
-
-
-def _rule(
-    name: str, when: Any, order: Any, candidates: Any, when_full: Any, own_backlog: Any
-) -> Rule:
-    full = None if when_full is None else WhenFull(*when_full)
-    return Rule(name, _when(when), order, candidates, full, own_backlog)
-
-
-def _when(plain: Any) -> When:
-    return {name: _test(*test) for name, test in plain.items()}
-
-
-def _test(op: str, values: Any, text: str) -> Test:
-    return Test(op, tuple([_test(*v) for v in values]) if op == "list" else values, text)

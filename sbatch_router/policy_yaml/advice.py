@@ -7,59 +7,56 @@ from typing import Dict, List, Optional, Tuple
 from ..core.match import holds
 from ..core.policy import Policy, Rule, Test
 from . import spec
-from .build import Lines
 from .findings import Report
 
 _LONG_CACHE = 600
 _INFINITE = float("inf")
 
 
-def advise(policy: Policy, lines: Lines, report: Report, today: str = "") -> None:
+def advise(policy: Policy, report: Report, today: str = "") -> None:
     """Adds warnings about a policy without errors to the report."""
-    _blocks(policy, lines, report, today)
-    _conditions(policy, lines, report)
-    _rules(policy, lines, report)
+    _blocks(policy, report, today)
+    _conditions(policy, report)
+    _rules(policy, report)
     if policy.cache_seconds > _LONG_CACHE:
-        report.warn(
-            lines.cache, "cache", f"usage up to {policy.cache_seconds} s old decides; 5s is usual"
-        )
+        report.warn("cache", f"usage up to {policy.cache_seconds} s old decides; 5s is usual")
 
 
-def _blocks(policy: Policy, lines: Lines, report: Report, today: str) -> None:
+def _blocks(policy: Policy, report: Report, today: str) -> None:
     blocked = {entry.account for entry in policy.blocked}
-    for number, (line, account) in enumerate(zip(lines.accounts, policy.accounts), 1):
+    for number, account in enumerate(policy.accounts, 1):
         if account.name in blocked:
             message = f"{account.name} is listed here and blocked: it is never chosen"
-            report.warn(line, f"accounts[{number}]", message)
+            report.warn(f"accounts[{number}]", message)
     if policy.accounts and all(account.name in blocked for account in policy.accounts):
-        report.warn(lines.accounts[0], "accounts", "every account is blocked: no job can be routed")
-    for number, (line, entry) in enumerate(zip(lines.blocked, policy.blocked), 1):
+        report.warn("accounts", "every account is blocked: no job can be routed")
+    for number, entry in enumerate(policy.blocked, 1):
         if today and entry.review and entry.review <= today:
             message = f"{entry.account} was to be reviewed on {entry.review}: {entry.reason}"
-            report.warn(line, f"blocked[{number}].review", message)
+            report.warn(f"blocked[{number}].review", message)
         if entry.since and entry.review and entry.review < entry.since:
-            report.warn(line, f"blocked[{number}].review", "is before since")
+            report.warn(f"blocked[{number}].review", "is before since")
 
 
-def _conditions(policy: Policy, lines: Lines, report: Report) -> None:
-    for number, (line, account) in enumerate(zip(lines.accounts, policy.accounts), 1):
-        _when(account.only, line, f"accounts[{number}].only", report)
-    for number, (line, rule) in enumerate(zip(lines.rules, policy.rules), 1):
-        _when(rule.when, line, f"rules[{number}].when", report)
+def _conditions(policy: Policy, report: Report) -> None:
+    for number, account in enumerate(policy.accounts, 1):
+        _when(account.only, f"accounts[{number}].only", report)
+    for number, rule in enumerate(policy.rules, 1):
+        _when(rule.when, f"rules[{number}].when", report)
 
 
-def _when(when: Dict[str, Test], line: int, path: str, report: Report) -> None:
+def _when(when: Dict[str, Test], path: str, report: Report) -> None:
     for name, test in when.items():
         matcher = spec.BY_NAME.get(name, spec.WILDCARD)
         answer = _constant(test, matcher)
         if answer is not None:
             always = "always" if answer else "never"
             message = f"{test.text} {always} holds: {name} is {matcher.least} or more"
-            report.warn(line, f"{path}.{name}", message)
+            report.warn(f"{path}.{name}", message)
     types, gpus = when.get("gpu_type"), when.get("gpus")
     if types and gpus and types.op == "glob" and not any(holds(gpus, n) for n in _points(gpus, 1)):
         message = f"never holds: gpus is {gpus.text}, and a job without GPUs names no type"
-        report.warn(line, f"{path}.gpu_type", message)
+        report.warn(f"{path}.gpu_type", message)
 
 
 def _constant(test: Test, matcher: spec.Matcher) -> Optional[bool]:
@@ -88,26 +85,26 @@ def _ends(test: Test) -> List[float]:
     return found
 
 
-def _rules(policy: Policy, lines: Lines, report: Report) -> None:
+def _rules(policy: Policy, report: Report) -> None:
     blocked = {entry.account for entry in policy.blocked}
     unlisted = {account.name for account in policy.accounts if account.qos is None}
-    for number, (line, rule) in enumerate(zip(lines.rules, policy.rules), 1):
+    for number, rule in enumerate(policy.rules, 1):
         path = f"rules[{number}]"
         hidden = _hidden_by(rule, policy.rules[: number - 1])
         if hidden is not None:
             message = f"is never reached: `{hidden.name}` before it matches every such job"
-            report.warn(line, path, message)
+            report.warn(path, message)
         if "listed" in rule.order[:-1]:
             message = "keys after `listed` never decide: no two accounts are listed equal"
-            report.warn(line, f"{path}.order", message)
+            report.warn(f"{path}.order", message)
         for name, qos in rule.candidates or ():
             if qos and name in unlisted:
                 message = f"{name} lists no qos, so only its default QOS is looked at, not {qos}"
-                report.warn(line, f"{path}.candidates", f"{message}: add it to accounts")
+                report.warn(f"{path}.candidates", f"{message}: add it to accounts")
         names = [name for name, _ in rule.candidates or ()]
         if names and all(name in blocked for name in names):
             message = "all of them are blocked: jobs of this rule cannot be routed"
-            report.warn(line, f"{path}.candidates", message)
+            report.warn(f"{path}.candidates", message)
 
 
 def _hidden_by(rule: Rule, earlier: Tuple[Rule, ...]) -> Optional[Rule]:

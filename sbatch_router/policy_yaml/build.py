@@ -1,12 +1,12 @@
 """Nodes to a checked `Policy`. Everything that is wrong is reported; nothing stops early.
 
 Each function takes a node, its path and the report, and returns a usable value or None
-when it reported an error. `Lines` keeps where things were said, for advice.py.
+when it reported an error.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..core.policy import Account, Blocked, Policy, Rule
 from . import conditions, fields, spec, values
@@ -19,22 +19,13 @@ Entry = Tuple[int, int, T]
 Candidate = Tuple[str, Optional[str]]
 
 
-class Lines(NamedTuple):
-    """The line of each account, block and rule of the policy, in their order; of `cache`."""
-
-    accounts: Tuple[int, ...]
-    blocked: Tuple[int, ...]
-    rules: Tuple[int, ...]
-    cache: int = 1
-
-
-def policy(root: Node, report: Report) -> Tuple[Policy, Lines]:
+def policy(root: Node, report: Report) -> Policy:
     """The policy of a document. With errors in the report it must not be used."""
     if not isinstance(root, Pairs):
         if not isinstance(root, Broken):
             message = "expected a mapping with version, accounts and rules"
             report.error(root.line, "policy", f"is {kind(root)}; {message}")
-        return Policy(()), Lines((), (), ())
+        return Policy(())
     fields.keys(root, "", spec.POLICY, report)
     pairs = root.pairs
     _version(root, report)
@@ -52,14 +43,7 @@ def policy(root: Node, report: Report) -> Tuple[Policy, Lines]:
         rules=tuple(rule for _, _, rule in rules),
         files=(report.file,),
     )
-    lines = Lines(_lines(accounts), _lines(blocks), _lines(rules))
-    if "cache" in pairs:
-        lines = lines._replace(cache=pairs["cache"][0].line)
-    return made._replace(**_settings(pairs, report)), lines
-
-
-def _lines(entries: Sequence[Entry[object]]) -> Tuple[int, ...]:
-    return tuple(line for _, line, _ in entries)
+    return made._replace(**_settings(pairs, report))
 
 
 def _accounts_given(root: Pairs, report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Iterable, List, NamedTuple, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Sequence
 
 
 class Finding(NamedTuple):
@@ -35,12 +35,20 @@ class Report:
         self.file = file
         self.errors: List[Finding] = []
         self.warnings: List[Finding] = []
+        #: The line of each path in the file.
+        self.at: Dict[str, int] = {}
 
     def error(self, line: int, key: str, message: str) -> None:
         self.errors.append(Finding(self.file, line, key, message))
 
-    def warn(self, line: int, key: str, message: str) -> None:
-        self.warnings.append(Finding(self.file, line, key, message, True))
+    def warn(self, key: str, message: str) -> None:
+        self.warnings.append(Finding(self.file, self.line(key), key, message, True))
+
+    def line(self, key: str) -> int:
+        """Where a path is, or the nearest one above it that is there."""
+        while key and key not in self.at:
+            key = key[: max(key.rfind("."), key.rfind("["), 0)]
+        return self.at.get(key, 1)
 
 
 def quote(text: str) -> str:

@@ -150,6 +150,7 @@ class _Reader:
 
     def node(self, event: Any, path: str, depth: int) -> Node:
         line = _line(event)
+        self.report.at.setdefault(path, line)
         if depth > MAX_DEPTH:
             raise _unreadable(self.report, line, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):
@@ -203,6 +204,8 @@ class _Reader:
             key = self._key(event, path, depth)
             inside = join(path, key.text) if key else path
             partial = partial or key is None
+            if key is not None:
+                self.report.at.setdefault(inside, key.line)
             value = self.node(next(self.events), inside, depth + 1)
             if key is not None and key.text in found:
                 first = found[key.text][0].line

@@ -75,6 +75,37 @@ of them meets it, and a `!=` if none of them is the one excluded.
 """
 
 
+_CASES = """\
+## Cases
+
+`NAME.cases.yaml` beside `NAME.yaml` says what the policy does with some calls of sbatch, on
+clusters that are imagined in a few words. `sbatch-router check` runs it.
+
+```yaml
+pools:                              # what Slurm says, for every case
+  maigan: {limits: "cpu=80,mem=625G,gres/gpu=2"}
+  maigan/maigan-b: {limits: "cpu=360"}          # a QOS that has not the account's name
+  clive: {limits: "cpu=40,mem=312.5G"}
+cases:
+  - name: a neighbour has filled clive
+    sbatch: --mem=125G -c 8 decon.sh            # or a list; script: and env: go with it
+    pools:                                      # on top of those above
+      clive: {used_by_others: "cpu=32,mem=256G"}
+    expect: {action: route, account: maigan, verdicts: {clive: waits_others}}
+```
+
+- A pool: `limits` (the QOS's GrpTRES), `used_by_others`, `used_by_me`, `pending_mine` (a list
+  for several jobs), `max_per_job`, `max_per_user`, `flags` (such as `DenyOnLimit`), and
+  `unknown: yes` for a QOS that Slurm says nothing of. An account's first pool is its default.
+- A case: `name`, `sbatch`, `script`, `env`, `user`, `pools`, `silent: yes` for a Slurm that
+  does not answer, `user_policy` (a user's own file, this one being the site's) and `expect`.
+- Expected: `action`, `account`, `qos`, `rule`, `exit`, `wait` (seconds), a part of `why` or of
+  a `note`, and `verdicts` and `reasons` by `account` or `account/qos`.
+- `user` (`alice`) and `partitions` (`[main]`, the default first) may be given for the file. A
+  job that does not say has 4 GiB a CPU and an hour.
+"""
+
+
 def reference() -> str:
     """The whole page."""
     folded = " and ".join(f"`{m.name}`" for m in spec.MATCHERS if m.kind == "folded")
@@ -95,10 +126,11 @@ def reference() -> str:
         + "\nA job that names an account outside `accounts` is never touched.\n",
         _CONDITIONS.format(folded=folded),
         _matchers(),
+        _CASES,
     ]
     for key in spec.POLICY:
         if key.kind == "words" and key.name not in ("own_backlog",):
-            parts.insert(-2, _words(f"## {key.name}", key.words))
+            parts.insert(-3, _words(f"## {key.name}", key.words))
     return "\n".join(parts)
 
 

@@ -1,0 +1,101 @@
+"""``sbatch-router check [--live] [FILE...]``."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Iterable, Iterator, List, Tuple
+
+import click
+
+from .. import cases, policyfile
+from ..policyfile import Checked, Finding
+
+
+@click.command("check")
+@click.option("--live", is_flag=True, help="Also ask Slurm whether the names exist and are yours.")
+@click.argument("files", nargs=-1, type=click.Path())
+@click.pass_context
+def command(ctx: click.Context, live: bool, files: Tuple[str, ...]) -> None:
+    """Check policy files, or those that would be used, and run the cases beside them.
+
+    Prints FILE:LINE: KEY: MESSAGE for each error, and exits with 1 if there is any. Warnings
+    do not fail.
+    """
+    failed = False
+    for file in _in_order(files or _used()):
+        lines, bad = _cases(file) if file.endswith(cases.SUFFIX) else _policy(file, live)
+        failed = failed or bad
+        for line in lines:
+            click.echo(line)
+    ctx.exit(1 if failed else 0)
+
+
+def _used() -> Tuple[str, ...]:
+    """The policy files sbatch would use now."""
+    from ..shim import policy_paths
+
+    found = policy_paths(os.environb)
+    if not found:
+        raise click.ClickException(
+            "no policy is in use: name a file, or write ~/.config/sbatch-router/policy.yaml "
+            "(see `sbatch-router init`)"
+        )
+    return found
+
+
+def _in_order(files: Iterable[str]) -> Iterator[str]:
+    """Each file once; no cases that run with a policy that is named, too."""
+    names = list(dict.fromkeys(files))
+    with_policy = {cases.beside(name) for name in names if not name.endswith(cases.SUFFIX)}
+    return (name for name in names if name not in with_policy)
+
+
+def _policy(file: str, live: bool) -> Tuple[List[str], bool]:
+    """The lines about one policy, and whether it failed."""
+    checked = _examine(file)
+    findings = [*checked.errors, *checked.warnings]
+    if live and checked.policy is not None:
+        from .check_live import ask, live_findings
+
+        findings += live_findings(checked.policy, checked.lines, ask())
+    findings.sort(key=lambda finding: finding.line)
+    lines = [str(finding) for finding in findings]
+    failed = any(not finding.warning for finding in findings)
+    if not failed and checked.policy is not None:
+        lines.append(f"{file}: ok ({_size(checked)})")
+    beside = cases.beside(file)
+    if checked.policy is not None and Path(beside).exists():
+        more, bad = _outcome(beside, cases.examine_cases(beside, checked.policy))
+        return lines + more, failed or bad
+    return lines, failed
+
+
+def _examine(file: str) -> Checked:
+    today = datetime.date.today().isoformat()
+    try:
+        return policyfile.examine(policyfile.read(file), file, today)
+    except policyfile.PolicyErrors as errors:
+        return Checked(None, errors.errors, ())
+
+
+def _size(checked: Checked) -> str:
+    assert checked.policy is not None
+    accounts, rules = len(checked.policy.accounts), len(checked.policy.rules)
+    return f"{_many(accounts, 'account')}, {_many(rules, 'rule')}"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _cases(file: str) -> Tuple[List[str], bool]:
+    return _outcome(file, cases.examine_cases(file))
+
+
+def _outcome(file: str, outcome: cases.Outcome) -> Tuple[List[str], bool]:
+    failures: List[Finding] = list(outcome.failures)
+    if failures:
+        return [str(failure) for failure in failures], True
+    return [f"{file}: ok ({_many(outcome.total, 'case')})"], False
