@@ -75,19 +75,15 @@ def _accounts(
         report.error(report.line("accounts"), "accounts", message)
     for number, entry in enumerate(policy.blocked, 1):
         if everyone and entry.account not in everyone:
-            message = (
-                f"account {entry.account} does not exist{nearest(entry.account, sorted(everyone))}"
-            )
+            hint = nearest(entry.account, sorted(everyone))
+            message = f"account {entry.account} does not exist{hint}"
             report.warn(f"blocked[{number}].account", message)
 
 
 def _absent(name: str, everyone: Set[str], path: str, user: str, report: Report) -> None:
     if everyone and name not in everyone:
-        report.error(
-            report.line(path),
-            path,
-            f"account {name} does not exist{nearest(name, sorted(everyone))}",
-        )
+        hint = nearest(name, sorted(everyone))
+        report.error(report.line(path), path, f"account {name} does not exist{hint}")
     else:
         report.warn(path, f"{user} may not use account {name}")
 

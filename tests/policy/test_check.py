@@ -13,6 +13,7 @@ from sbatch_router.cli.check_live import live_findings
 from sbatch_router.core.snapshot import Assoc, Config, Partition, Qos, Scope, Site
 from sbatch_router.core.tres import UNKNOWN
 from sbatch_router.policyfile import examine
+from sbatch_router.slurm.collect import collect_site
 
 GOOD = "version: 1\naccounts: [maigan]\nrules: [{order: mem}]\n"
 POOLS = 'pools: {maigan: {limits: "mem=100G"}}\ncases:\n'
@@ -227,3 +228,18 @@ def test_live_option_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         found.output
         == f"{file}:2: accounts[2]: account clyve does not exist; did you mean `clive`?\n"
     )
+
+
+@pytest.mark.cluster
+def test_live_on_a_real_cluster(cluster: Any) -> None:
+    site = collect_site("alice", 10, 30, 0, path=cluster.env["PATH"], env=cluster.env)
+    text = (
+        "accounts: [maigan, {name: brusko, qos: [bruskoo, clive]}, nosuch]\n"
+        "rules: [{when: {partition: [mian, main], gpu_type: a100}}]"
+    )
+    assert live(text, site) == [
+        "p:2: accounts[2].qos: QOS bruskoo does not exist; did you mean `brusko`?",
+        "p:2: accounts[3]: account nosuch does not exist",
+        "p:3: rules[1].when.partition: partition mian does not exist; did you mean `main`?",
+        ("p:2: warning: accounts[2].qos: QOS clive is not allowed for alice in account brusko"),
+    ]
