@@ -13,7 +13,7 @@ from .core.decide import Decision, decide
 from .core.ledger import Promise
 from .core.limits import NO_TIME_LIMIT
 from .core.record import Record
-from .core.snapshot import Config, Site, Snapshot
+from .core.snapshot import Config, Site, Snapshot, binding
 from .core.tres import UNKNOWN
 from .shim import say, say_text
 from .slurm.options import parse
@@ -211,15 +211,15 @@ class _Work:
         return considered
 
     def _with_store(self, store_: _Store) -> Considered:
-        site = self._site(store_)
-        snapshot = self._snapshot(store_, site)
+        snapshot = self._snapshot(store_)
         considered = self._decide(snapshot, store_.ledger())
-        stale = time.time() - site.taken_at > SITE_RECHECK_SECONDS
-        if stale and considered.decision.action == "refuse":
-            # An account may have been granted since: never refuse on old facts.
-            site = self._new_site()
-            store_.save("site", self.user, site)
-            considered = self._decide(self._collect(store_, site), store_.ledger())
+        if considered.decision.action == "refuse":
+            site = self._site(store_)
+            if time.time() - site.taken_at > SITE_RECHECK_SECONDS:
+                # An account may have been granted since: never refuse on old facts.
+                site = self._new_site()
+                store_.save("site", self.user, site)
+                considered = self._decide(self._collect(store_, site), store_.ledger())
         return considered
 
     def _decide(self, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> Considered:
@@ -243,14 +243,13 @@ class _Work:
 
         return collect_site(self.user, TIMEOUT, TIMEOUT, time.time())
 
-    def _snapshot(self, store_: _Store, site: Site) -> Snapshot:
-        key = self._key()
-        snapshot = store_.load("snapshot", key)
+    def _snapshot(self, store_: _Store) -> Snapshot:
+        snapshot = store_.load("snapshot", self._key())
         if isinstance(snapshot, Snapshot):
             age = time.time() - snapshot.taken_at
-            if 0 <= age < self.policy.cache_seconds and snapshot.taken_at >= site.taken_at:
+            if 0 <= age < self.policy.cache_seconds:
                 return snapshot
-        return self._collect(store_, site)
+        return self._collect(store_, self._site(store_))
 
     def _key(self) -> Tuple[object, ...]:
         """What a stored snapshot was taken for: the pools, and the cluster."""
@@ -264,7 +263,7 @@ class _Work:
         now = time.time()
         open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
         snapshot = self._fresh(site)
-        store_.save("snapshot", self._key(), snapshot)
+        store_.save("snapshot", self._key(), binding(snapshot))
         if open_ != ledger and snapshot.jobs is not UNKNOWN:
             store_.save("ledger", None, open_)
         return snapshot

@@ -33,6 +33,9 @@ def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
         environ = posix.environ
         paths = policy_paths(environ)
         if paths and not switched_off(environ):
+            from .near import activate
+
+            activate()
             from .route import route
 
             arguments = route(arguments, environ, paths)

@@ -19,7 +19,7 @@ from .core.tres import UNKNOWN, Limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Tuple
+    from typing import Any, Mapping, Tuple
 
     from typing_extensions import Self
 
@@ -47,6 +47,7 @@ _RECORDS: Tuple[type, ...] = (
 )
 _CODES = {record: code for code, record in enumerate(_RECORDS)}
 _TUPLE, _UNKNOWN, _FROZENSET = -1, -2, -3
+_NESTED = frozenset((tuple, dict))
 
 _S_IFMT, _S_IFDIR, _S_IFREG = 0o170000, 0o040000, 0o100000
 
@@ -204,28 +205,24 @@ def _encode(value: object) -> object:
         return (code, *[_encode(v) for v in value])
     if isinstance(value, dict):
         return {_encode(k): _encode(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_encode(v) for v in value]
     if isinstance(value, frozenset):
         return (_FROZENSET, *value)
     return (_UNKNOWN,) if value is UNKNOWN else value
 
 
-def _decode(value: object) -> object:
+def _decode(value: Any) -> Any:
     kind = type(value)
     if kind is tuple:
-        assert isinstance(value, tuple)
         code = value[0]
         if code == _UNKNOWN:
             return UNKNOWN
         if code == _FROZENSET:
             return frozenset(value[1:])
-        items = [_decode(v) for v in value[1:]]
+        items = [_decode(v) if type(v) in _NESTED else v for v in value[1:]]
         return tuple(items) if code == _TUPLE else tuple.__new__(_RECORDS[code], items)
     if kind is dict:
-        assert isinstance(value, dict)
-        return {_decode(k): _decode(v) for k, v in value.items()}
-    if kind is list:
-        assert isinstance(value, list)
-        return [_decode(v) for v in value]
+        return {
+            _decode(k) if type(k) is tuple else k: _decode(v) if type(v) in _NESTED else v
+            for k, v in value.items()
+        }
     return value

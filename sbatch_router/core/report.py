@@ -252,6 +252,8 @@ def _dump(value: object) -> str:
 
 
 def _text(value: str) -> str:
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
     out = []
     for char in value:
         code = ord(char)

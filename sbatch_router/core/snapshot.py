@@ -175,3 +175,40 @@ class Site(Record):
     qos: Union[Dict[str, Qos], Unknown]
     default_account: Union[str, None, Unknown] = UNKNOWN
     troubles: Tuple[str, ...] = ()
+
+
+def binding(snapshot: Snapshot) -> Snapshot:
+    """The same without the TRES that nothing limits: what is worth storing to decide by.
+
+    GrpTRESRunMins keeps its use, which AccountingStorageEnforce=safe adds to GrpTRESMins.
+    """
+    qos, assocs = snapshot.qos, snapshot.assocs
+    if isinstance(qos, dict):
+        qos = {
+            name: q._replace(
+                limits=_bound(q.limits),
+                users={user: _bound(row) for user, row in q.users.items()},
+                accounts={account: _bound(row) for account, row in q.accounts.items()},
+            )
+            for name, q in qos.items()
+        }
+    if isinstance(assocs, dict):
+        assocs = {key: a._replace(limits=_bound(a.limits)) for key, a in assocs.items()}
+    partitions = snapshot.partitions
+    if isinstance(partitions, dict):
+        partitions = {name: p._replace(other={}) for name, p in partitions.items()}
+    return snapshot._replace(qos=qos, assocs=assocs, partitions=partitions)
+
+
+def _bound(scope: Scope) -> Scope:
+    spent = scope.tres.get("GrpTRESMins", {})
+    tres = {
+        kind: {
+            name: limit
+            for name, limit in limits.items()
+            if limit.limit is not None
+            or (kind == "GrpTRESRunMins" and name in spent and spent[name].limit is not None)
+        }
+        for kind, limits in scope.tres.items()
+    }
+    return Scope(tres, scope.counts)
