@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import yaml
 from malformed import MALFORMED
 from test_policyfile import FULL
 
+from sbatch_router.cases import failures, read_cases
 from sbatch_router.core.match import matches
-from sbatch_router.policyfile import examine
+from sbatch_router.policy_yaml.findings import Report
+from sbatch_router.policy_yaml.nodes import Unreadable
+from sbatch_router.policyfile import examine, load
 
 TRIES = 100_000 if os.environ.get("SBATCH_ROUTER_LONG") else 2_000
 SEEDS = [FULL, *(text for _, text, _ in MALFORMED if isinstance(text, str))]
@@ -84,3 +88,22 @@ def test_both_parsers_agree() -> None:
                 assert one.policy == two.policy, text
     finally:
         nodes._LOADER = loader
+
+
+def test_cases_files() -> None:
+    rng = random.Random(3)
+    policies = Path(__file__).resolve().parents[2] / "policies"
+    files = sorted(policies.glob("*.cases.yaml"))
+    for _ in range(TRIES // 10):
+        file = rng.choice(files)
+        policy = load(str(file).replace(".cases.yaml", ".yaml"))
+        text = mutate(file.read_text(encoding="utf-8"), rng)
+        report = Report("c")
+        try:
+            found = read_cases(text.encode("utf-8", "surrogatepass"), report)
+        except Unreadable:
+            assert report.errors
+            continue
+        if not report.errors:
+            for case in found.cases:
+                list(failures(case, found.partitions, policy))
