@@ -84,4 +84,4 @@ class NearFinder:
 def activate() -> None:
     """Put the finder first; for the shim's process only."""
     directory = __file__.rpartition("/")[0]
-    sys.meta_path.insert(0, NearFinder(directory))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, NearFinder(directory))

@@ -86,17 +86,17 @@ def route(argv: Sequence[str], environ: Mapping[bytes, bytes], paths: Sequence[s
             say(f"submitted as you wrote it: {call.request.doubts[0]}")
         return list(argv)
     considered = consider(call, environ, policy, promise=True)
-    return obey(considered, call)
+    return obey(considered, call, environ)
 
 
-def obey(considered: Considered, call: Call) -> List[str]:
+def obey(considered: Considered, call: Call, environ: Mapping[bytes, bytes]) -> List[str]:
     """What a decision makes of the arguments; ends the process for a refusal."""
     decision = considered.decision
     for note in decision.notes:
         verb = "submitted as you wrote it: " if decision.action == "pass" else ""
         say(verb + note)
     if decision.action == "refuse":
-        refuse(considered)
+        refuse(considered, environ)
     if decision.action not in ("route", "queue"):
         return list(call.argv)
     if decision.changed is not False:
@@ -110,13 +110,28 @@ def obey(considered: Considered, call: Call) -> List[str]:
     return [*call.argv[:at], *chosen, *call.argv[at:]]
 
 
-def refuse(considered: Considered) -> NoReturn:
+def refuse(considered: Considered, environ: Mapping[bytes, bytes]) -> NoReturn:
     """Print the refusal and end with its exit code."""
     from .core.report import refusal
+
+    say_text(refusal(considered.decision, considered.request, who_holds(considered, environ)))
+    posix._exit(considered.decision.exit_code)
+
+
+def who_holds(considered: Considered, environ: Mapping[bytes, bytes]) -> Dict[str, str]:
+    """QOS name -> who uses it most; asked of Slurm at most once a cache interval."""
+    from .core.decide import WAITS_OTHERS
     from .refusal import holders
 
-    say_text(refusal(considered.decision, considered.request, holders(considered)))
-    posix._exit(considered.decision.exit_code)
+    if not any(c.verdict == WAITS_OTHERS for c in considered.decision.candidates):
+        return {}
+    work = _Work(considered.request, environ, considered.policy, False)
+    try:
+        place = directory(environ)
+    except StateError:
+        return {}
+    with Lock(place) as lock:
+        return holders(considered, work.everyone(_Store(place, lock.held)))
 
 
 def read_call(
@@ -245,11 +260,13 @@ class _Work:
 
     def _snapshot(self, store_: _Store) -> Snapshot:
         snapshot = store_.load("snapshot", self._key())
+        alone = False
         if isinstance(snapshot, Snapshot):
             age = time.time() - snapshot.taken_at
             if 0 <= age < self.policy.cache_seconds:
                 return snapshot
-        return self._collect(store_, self._site(store_))
+            alone = snapshot.jobs == ()
+        return self._collect(store_, self._site(store_), alone)
 
     def _key(self) -> Tuple[object, ...]:
         """What a stored snapshot was taken for: the pools, and the cluster."""
@@ -257,18 +274,30 @@ class _Work:
         conf = self.environ.get(b"SLURM_CONF", b"")
         return (self.user, conf, pools)
 
-    def _collect(self, store_: _Store, site: Site) -> Snapshot:
-        """A new snapshot, which settles the promises whose sbatch had ended before it."""
+    def _collect(self, store_: _Store, site: Site, alone: bool = False) -> Snapshot:
+        """A new snapshot, which settles the promises whose sbatch had ended before it.
+
+        `alone`: a moment ago no job was mine, so squeue is likely not needed.
+        """
         ledger = store_.ledger()
         now = time.time()
         open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
-        snapshot = self._fresh(site)
+        snapshot = self._fresh(site, look_first=alone and not ledger)
         store_.save("snapshot", self._key(), binding(snapshot))
         if open_ != ledger and snapshot.jobs is not UNKNOWN:
             store_.save("ledger", None, open_)
         return snapshot
 
-    def _fresh(self, site: Site) -> Snapshot:
+    def everyone(self, store_: _Store) -> Snapshot:
+        """A snapshot with every user's rows, for naming who holds a pool."""
+        found = store_.load("everyone", self._key())
+        age = time.time() - found.taken_at if isinstance(found, Snapshot) else -1.0
+        if not (isinstance(found, Snapshot) and 0 <= age < self.policy.cache_seconds):
+            found = self._fresh(self._site(store_), everyone=True)
+            store_.save("everyone", self._key(), found)
+        return found
+
+    def _fresh(self, site: Site, *, look_first: bool = False, everyone: bool = False) -> Snapshot:
         now = time.time()
         if not isinstance(site.config, Config):
             # Nothing answered a moment ago: do not wait for the same silence twice.
@@ -288,7 +317,17 @@ class _Work:
 
         accounts = [a.name for a in self.policy.accounts]
         qos = [q for a in self.policy.accounts for q in a.qos or ()]
-        return collect_live(site, accounts, qos, self.user, self.uid, TIMEOUT, now)
+        return collect_live(
+            site,
+            accounts,
+            qos,
+            self.user,
+            self.uid,
+            TIMEOUT,
+            now,
+            look_first=look_first,
+            everyone=everyone,
+        )
 
     def _promise(self, considered: Considered) -> Promise:
         decision, request = considered.decision, considered.request

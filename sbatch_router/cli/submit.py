@@ -126,7 +126,7 @@ def decided(argv: list[str], pool: Mapping[str, str]) -> list[str]:
     asked = {name: Given(value, "script") for name, value in pool.items()}
     request = call.request._replace(options={**call.request.options, **asked})
     call = call._replace(request=request)
-    return route.obey(route.consider(call, environ, policy, promise=True), call)
+    return route.obey(route.consider(call, environ, policy, promise=True), call, environ)
 
 
 def with_pool(argv: list[str], pool: Mapping[str, str]) -> list[str]:

@@ -166,7 +166,7 @@ def _line(candidate: Candidate) -> str:
     """One candidate: numbers and Slurm's reason, or why it is out of the question."""
     if candidate.verdict in (BLOCKED, NOT_ALLOWED):
         return candidate.why
-    held = _holding(candidate)
+    held = holding(candidate)
     words = {NEVER: "never fits", WAITS_OTHERS: "full"}.get(candidate.verdict, candidate.verdict)
     if held is None:
         return f"{words}: {candidate.why}"
@@ -180,7 +180,7 @@ def _line(candidate: Candidate) -> str:
     )
 
 
-def _holding(candidate: Candidate) -> Optional[Check]:
+def holding(candidate: Candidate) -> Optional[Check]:
     """The check that explains the verdict best."""
     checks = candidate.checks
     if candidate.verdict == NEVER:
@@ -272,6 +272,7 @@ def _text(value: str) -> str:
 __all__: Tuple[str, ...] = (
     "amount",
     "as_json",
+    "holding",
     "log_fields",
     "refusal",
     "routed_line",
