@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 
-    from ..core.tres import Amount
+    from ..core.tres import Amount, Tres
 
 #: Columns of `squeue -O`: ``:0`` prints a value in full, ``|`` follows it (squeue(1)). The
 #: reason comes last, as slurmctld may have put any text there.
@@ -115,35 +115,47 @@ def parse_jobs(data: bytes) -> Tuple[Job, ...]:
     except ValueError:
         raise ParseError(where, "no header line") from None
     jobs = []
+    # Jobs come in hundreds that ask for the same: what was read once is shared.
+    amounts: Dict[str, Tres] = {}
+    minutes: Dict[str, Amount] = {}
     for line in lines[start + 1 :]:
         fields = line.split("|", 7)
         if len(fields) != 8:
             raise ParseError(where, f"{len(fields)} columns instead of 8: {line[:80]!r}")
-        jobs.append(_job(fields, where))
+        ident, limit, tres = fields[0], fields[2], fields[3]
+        if tres not in amounts:
+            amounts[tres] = _tres(ident, tres, where)
+        if limit not in minutes:
+            # NOT_SET: the partition's limit will count; that is not known here.
+            minutes[limit] = parse_minutes(limit) if limit else UNKNOWN
+        jobs.append(_job(fields, amounts[tres], minutes[limit], where))
     return tuple(jobs)
 
 
-def _job(fields: List[str], where: str) -> Job:
-    ident, state, limit, tres, account, qos, partition, reason = fields
-    tasks, at_once = _tasks(ident, where)
+def _tres(ident: str, text: str, where: str) -> Tres:
+    try:
+        return parse_tres(text)
+    except (ValueError, KeyError, OverflowError):
+        raise ParseError(where, f"job {ident[:40]}: not a TRES list: {text[:80]!r}") from None
+
+
+def _job(fields: List[str], tres: Tres, minutes: Amount, where: str) -> Job:
+    ident, state, _, _, account, qos, partition, reason = fields
     if not ident[:1].isdigit() or not state:
         raise ParseError(where, f"not a job: {'|'.join(fields)[:80]!r}")
-    try:
-        amounts = parse_tres(tres)
-    except (ValueError, KeyError, OverflowError):
-        raise ParseError(where, f"job {ident[:40]}: not a TRES list: {tres[:80]!r}") from None
+    tasks, at_once = _tasks(ident, where)
+    # Positional, in the order of Job's fields: keywords would cost as much as the rest.
     return Job(
-        id=ident,
-        account=account.lower(),
-        qos=qos.lower(),
-        partition=partition.lower(),
-        state=state.upper(),
-        reason=reason,
-        tres=amounts,
-        tasks=tasks,
-        tasks_at_once=at_once,
-        # NOT_SET: the partition's limit will count; parse_minutes does not know it.
-        time_limit=parse_minutes(limit) if limit else UNKNOWN,
+        ident,
+        account.lower(),
+        qos.lower(),
+        partition.lower(),
+        state.upper(),
+        reason,
+        tres,
+        tasks,
+        at_once,
+        minutes,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..core.record import Record
 from ..core.snapshot import Assoc, Qos, Scope
 from ..core.tres import NO_LIMIT, UNKNOWN, Limit, parse_limit, parse_limits
-from .text import ParseError, decode
+from .text import ParseError, decode, parse_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -231,8 +231,15 @@ def _scope(fields: Dict[str, str]) -> Scope:
         if key in _TRES_KINDS:
             tres[key] = _limit_map(key, value)
         elif key in _COUNT_KINDS:
-            counts[key] = parse_limit(value) if value else NO_LIMIT
+            counts[key] = _limit(key, value)
     return Scope(tres, counts)
+
+
+def _limit(kind: str, value: str) -> Limit:
+    try:
+        return parse_limit(value) if value else NO_LIMIT
+    except ValueError:
+        raise ParseError(WHERE, f"{kind}: not a limit: {value[:80]!r}") from None
 
 
 def _limit_map(kind: str, value: str) -> LimitMap:
@@ -284,7 +291,8 @@ def _read_qos(line: str, me: _Me, accounts: Optional[Collection[str]], everyone:
 def _priority(text: str) -> Union[int, None, Unknown]:
     if text == "NONE":
         return None
-    return int(text) if text.isdigit() and text.isascii() else UNKNOWN
+    number = parse_count(text)
+    return UNKNOWN if number is None else number
 
 
 def _rows(text: str, none: str) -> List[Tuple[str, str]]:

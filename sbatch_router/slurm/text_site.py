@@ -78,6 +78,7 @@ def parse_config(data: bytes) -> Config:
     if "DefMemPerCPU" not in fields and "DefMemPerNode" not in fields:
         raise ParseError(where, "no DefMemPerCPU or DefMemPerNode in the answer")
     jobs = _job_defaults(fields.get("JobDefaults", ""))
+    tracked = fields.get("AccountingStorageTRES")
     return Config(
         release=_release(fields["SLURM_VERSION"], where),
         enforce=frozenset(_words(fields["AccountingStorageEnforce"].lower())),
@@ -90,6 +91,7 @@ def parse_config(data: bytes) -> Config:
         priority_flags=frozenset(_words(fields.get("PriorityFlags", "").upper())),
         max_array_size=parse_count(fields.get("MaxArraySize", "")) or 1001,
         cluster=fields["ClusterName"].lower(),
+        tres=frozenset(_words(tracked)) if tracked is not None else None,
     )
 
 
@@ -359,7 +361,7 @@ def parse_assoc_table(data: bytes, cluster: Optional[str]) -> Dict[AssocKey, Ass
     """
     where = "sacctmgr show assoc"
     table = parse_table(data, where, ("Cluster", "Account", "User", "Partition", "QOS", "Def QOS"))
-    if cluster is None and len({row["Cluster"] for row in table.rows}) > 1:
+    if cluster is None and len({row["Cluster"].lower() for row in table.rows}) > 1:
         raise ParseError(where, "several clusters, and which is ours is not known")
     found: Dict[AssocKey, Assoc] = {}
     for row in table.rows:
