@@ -248,10 +248,11 @@ def _attend(children: List[_Child]) -> None:
         for fd in [fd for fd, child in owner.items() if fd not in child.pipes]:
             poll.unregister(fd)
             del owner[fd]
+    # All pipes are closed: the processes are ending, or have closed them and gone on.
+    _settle(children, quiet=True)
     while any(child.pid for child in children):
-        # All pipes are closed: the processes are ending, or have closed them and gone on.
+        time.sleep(0.0002)
         _settle(children, quiet=True)
-        time.sleep(0.0005)
 
 
 def _read(child: _Child, fd: int) -> bool:
