@@ -13,13 +13,15 @@ from .core.decide import Decision, decide
 from .core.ledger import Promise
 from .core.limits import NO_TIME_LIMIT
 from .core.record import Record
-from .core.snapshot import Config, Site, Snapshot, binding
-from .core.tres import UNKNOWN
+from .core.snapshot import Snapshot
+from .decisionlog import append
+from .host import SITE_RECHECK_SECONDS, Host, Store
+from .policycache import PolicyTrouble, find_policy
 from .shim import say, say_text
 from .slurm.options import parse
 from .slurm.request import read_request
-from .slurm.script import objections, peek_script, respool_stdin
-from .state import Lock, StateError, directory, load, store
+from .slurm.script import objections, peek_script, respool_stdin, script_path
+from .state import Lock, StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,22 +31,8 @@ if TYPE_CHECKING:
     from .core.request import Request
     from .slurm.options import Parsed
 
-#: Seconds a Slurm query may take before we go on without it.
-TIMEOUT = 2.0
-#: Seconds for which what sacctmgr and the configuration say is kept; less when it failed.
-SITE_SECONDS = 4 * 3600
-SITE_RETRY_SECONDS = 60
-#: Before a refusal, facts older than this are asked for again.
-SITE_RECHECK_SECONDS = 300
-#: A promise whose shim still lives is kept no longer than this.
-PROMISE_SECONDS = 600
-
 #: Options that submit nothing: the call is none of our business.
 _INFORMATION = frozenset(("help", "usage", "version", "autocomplete", "test-only"))
-
-
-class PolicyTrouble(Exception):
-    """The policy cannot be used; the text is one line that names the file and the error."""
 
 
 class Considered(Record):
@@ -125,13 +113,13 @@ def who_holds(considered: Considered, environ: Mapping[bytes, bytes]) -> Dict[st
 
     if not any(c.verdict == WAITS_OTHERS for c in considered.decision.candidates):
         return {}
-    work = _Work(considered.request, environ, considered.policy, False)
+    host = Host(environ, considered.policy)
     try:
         place = directory(environ)
     except StateError:
         return {}
     with Lock(place) as lock:
-        return holders(considered, work.everyone(_Store(place, lock.held)))
+        return holders(considered, host.everyone(Store(place, lock.held)))
 
 
 def read_call(
@@ -151,9 +139,28 @@ def read_call(
             posix.dup2(replacement, 0)
             posix.close(replacement)
         script = peek.script
-        hopeless = script is None or bool(objections(script))
+        if script is None:
+            hopeless = not _readable_once(named, variables)
+        else:
+            hopeless = bool(objections(script))
     request = read_request(argv, variables, script, parsed)
     return Call(tuple(argv), parsed, request, hopeless)
+
+
+def _readable_once(named: Optional[str], variables: Mapping[str, str]) -> bool:
+    """Whether the script comes from a pipe or a terminal, which only sbatch may read."""
+    if named is None:
+        try:
+            kind = posix.fstat(0).st_mode & 0o170000
+        except OSError:
+            return False
+        return kind in (0o010000, 0o140000) or posix.isatty(0)
+    path = script_path(named, variables)
+    try:
+        kind = posix.stat(path).st_mode & 0o170000
+    except (OSError, ValueError):
+        return False
+    return kind == 0o010000 and posix.access(path, posix.R_OK)
 
 
 def _variables(environ: Mapping[bytes, bytes]) -> Dict[str, str]:
@@ -188,7 +195,7 @@ def consider(
             time.sleep(min(max(policy.cache_seconds, 1), deadline - time.monotonic() + 0.05))
             considered = work.attempt()
     if promise:
-        _log(considered, environ)
+        append(considered, environ)
     return considered
 
 
@@ -206,8 +213,7 @@ class _Work:
         self.environ = environ
         self.policy = policy
         self.promise = promise
-        self.uid = posix.getuid()
-        self.user = user_name(self.uid)
+        self.host = Host(environ, policy)
 
     def attempt(self) -> Considered:
         """One decision; remembers it when this is a submission."""
@@ -215,119 +221,31 @@ class _Work:
             place = directory(self.environ)
         except StateError as error:
             say(f"{error}; going on without what was promised to other submissions")
-            return self._decide(self._fresh(self._new_site()), ())
+            return self._decide(self.host.fresh(self.host.new_site()), ())
         with Lock(place) as lock:
             if lock.trouble and self.promise:
                 say(f"{lock.trouble}; going on without the ledger")
-            store_ = _Store(place, lock.held)
+            store_ = Store(place, lock.held)
             considered = self._with_store(store_)
             if self.promise and considered.decision.action in ("route", "queue"):
                 store_.save("ledger", None, (*store_.ledger(), self._promise(considered)))
         return considered
 
-    def _with_store(self, store_: _Store) -> Considered:
-        snapshot = self._snapshot(store_)
+    def _with_store(self, store_: Store) -> Considered:
+        snapshot = self.host.snapshot(store_)
         considered = self._decide(snapshot, store_.ledger())
         if considered.decision.action == "refuse":
-            site = self._site(store_)
+            site = self.host.site(store_)
             if time.time() - site.taken_at > SITE_RECHECK_SECONDS:
                 # An account may have been granted since: never refuse on old facts.
-                site = self._new_site()
-                store_.save("site", self.user, site)
-                considered = self._decide(self._collect(store_, site), store_.ledger())
+                site = self.host.new_site()
+                store_.save("site", self.host.user, site)
+                considered = self._decide(self.host.collect(store_, site), store_.ledger())
         return considered
 
     def _decide(self, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> Considered:
         decision = decide(self.request, snapshot, ledger, self.policy, time.time())
         return Considered(decision, self.request, snapshot, self.policy)
-
-    # -- what Slurm says ----------------------------------------------------------------------
-
-    def _site(self, store_: _Store) -> Site:
-        site = store_.load("site", self.user)
-        if isinstance(site, Site):
-            age = time.time() - site.taken_at
-            if 0 <= age < (SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS):
-                return site
-        site = self._new_site()
-        store_.save("site", self.user, site)
-        return site
-
-    def _new_site(self) -> Site:
-        from .slurm.collect import collect_site
-
-        return collect_site(self.user, TIMEOUT, TIMEOUT, time.time())
-
-    def _snapshot(self, store_: _Store) -> Snapshot:
-        snapshot = store_.load("snapshot", self._key())
-        alone = False
-        if isinstance(snapshot, Snapshot):
-            age = time.time() - snapshot.taken_at
-            if 0 <= age < self.policy.cache_seconds:
-                return snapshot
-            alone = snapshot.jobs == ()
-        return self._collect(store_, self._site(store_), alone)
-
-    def _key(self) -> Tuple[object, ...]:
-        """What a stored snapshot was taken for: the pools, and the cluster."""
-        pools = tuple((a.name, a.qos) for a in self.policy.accounts)
-        conf = self.environ.get(b"SLURM_CONF", b"")
-        return (self.user, conf, pools)
-
-    def _collect(self, store_: _Store, site: Site, alone: bool = False) -> Snapshot:
-        """A new snapshot, which settles the promises whose sbatch had ended before it.
-
-        `alone`: a moment ago no job was mine, so squeue is likely not needed.
-        """
-        ledger = store_.ledger()
-        now = time.time()
-        open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
-        snapshot = self._fresh(site, look_first=alone and not ledger)
-        store_.save("snapshot", self._key(), binding(snapshot))
-        if open_ != ledger and snapshot.jobs is not UNKNOWN:
-            store_.save("ledger", None, open_)
-        return snapshot
-
-    def everyone(self, store_: _Store) -> Snapshot:
-        """A snapshot with every user's rows, for naming who holds a pool."""
-        found = store_.load("everyone", self._key())
-        age = time.time() - found.taken_at if isinstance(found, Snapshot) else -1.0
-        if not (isinstance(found, Snapshot) and 0 <= age < self.policy.cache_seconds):
-            found = self._fresh(self._site(store_), everyone=True)
-            store_.save("everyone", self._key(), found)
-        return found
-
-    def _fresh(self, site: Site, *, look_first: bool = False, everyone: bool = False) -> Snapshot:
-        now = time.time()
-        if not isinstance(site.config, Config):
-            # Nothing answered a moment ago: do not wait for the same silence twice.
-            return Snapshot(
-                now,
-                "scontrol",
-                self.user,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                site.troubles,
-            )
-        from .slurm.collect import collect_live
-
-        accounts = [a.name for a in self.policy.accounts]
-        qos = [q for a in self.policy.accounts for q in a.qos or ()]
-        return collect_live(
-            site,
-            accounts,
-            qos,
-            self.user,
-            self.uid,
-            TIMEOUT,
-            now,
-            look_first=look_first,
-            everyone=everyone,
-        )
 
     def _promise(self, considered: Considered) -> Promise:
         decision, request = considered.decision, considered.request
@@ -347,148 +265,15 @@ class _Work:
         )
 
 
-class _Store:
-    """State files under the lock; without it they are read and never written."""
-
-    def __init__(self, place: str, held: bool) -> None:
-        self._place = place
-        self._held = held
-        self._ledger: Optional[Tuple[Promise, ...]] = None
-
-    def load(self, name: str, key: object) -> object:
-        return load(f"{self._place}/{name}", key)
-
-    def save(self, name: str, key: object, value: object) -> None:
-        if name == "ledger":
-            assert isinstance(value, tuple)
-            self._ledger = value
-        if not self._held:
-            return
-        try:
-            store(f"{self._place}/{name}", key, value)
-        except OSError as error:
-            say(f"cannot write {self._place}/{name}: {error.strerror}")
-
-    def ledger(self) -> Tuple[Promise, ...]:
-        if self._ledger is None:
-            found = self.load("ledger", None)
-            self._ledger = found if isinstance(found, tuple) else ()
-        return self._ledger
-
-
-def _alive(pid: int) -> bool:
-    try:
-        posix.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def user_name(uid: int) -> str:
-    """The name Slurm knows the user by."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def find_policy(paths: Sequence[str], environ: Mapping[bytes, bytes]) -> Policy:
-    """The policy in `paths` (the user's own, then the site's), compiled once a change.
-
-    Raises `PolicyTrouble` with the first error and how to see the rest.
-    """
-    from .core.policy import Policy
-
-    try:
-        place = directory(environ)
-        key = tuple(_identity(path) for path in paths)
-    except (StateError, OSError):
-        return compile_policy(paths)
-    name = f"{place}/policy{paths[0].replace('/', '!')[-200:]}"
-    found = load(name, key)
-    if isinstance(found, Policy):
-        return found
-    policy = compile_policy(paths)
-    with Lock(place) as lock:
-        if lock.held:
-            try:
-                store(name, key, policy)
-            except OSError as error:
-                say(f"cannot write {name}: {error.strerror}")
-    return policy
-
-
-def _identity(path: str) -> Tuple[str, int, int, int]:
-    found = posix.stat(path)
-    return (path, found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def compile_policy(paths: Sequence[str]) -> Policy:
-    """Read the YAML. Raises `PolicyTrouble`. Slow: it imports a YAML parser."""
-    from . import policyfile
-
-    policies = []
-    for path in paths:
-        try:
-            policies.append(policyfile.load(path))
-        except policyfile.PolicyErrors as errors:
-            first, count = errors.errors[0], len(errors.errors)
-            more = f" (and {count - 1} more: `sbatch-router check`)" if count > 1 else ""
-            raise PolicyTrouble(f"policy error: {first}{more}") from None
-    policy = policies[0]
-    for site in policies[1:]:
-        policy = policyfile.merge(policy, site)
-    return policy
-
-
-def _log(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
-    """Append the decision to the user's log, as structlog's JSON renderer would write it."""
-    from .core.report import log_fields, to_json_line
-
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
-    fields = log_fields(considered.decision, considered.request, considered.snapshot)
-    record = {"event": "decision", "level": "info", "timestamp": stamp, "pid": posix.getpid()}
-    line = to_json_line({**record, **fields}) + "\n"
-    path = log_path(environ)
-    if not path:
-        return
-    try:
-        try:
-            fd = _open_log(path)
-        except FileNotFoundError:
-            _make_parents(path)
-            fd = _open_log(path)
-        posix.write(fd, line.encode())
-        posix.close(fd)
-    except OSError:
-        # A full disk or a home without write access is no reason to bother anyone.
-        return
-
-
-def log_path(environ: Mapping[bytes, bytes]) -> str:
-    """``decisions.jsonl`` in the user's state directory (XDG); empty without a home."""
-    base = environ.get(b"XDG_STATE_HOME") or (
-        environ[b"HOME"] + b"/.local/state" if environ.get(b"HOME") else b""
-    )
-    return (
-        base.decode("utf-8", "surrogateescape") + "/sbatch-router/decisions.jsonl" if base else ""
-    )
-
-
-def _open_log(path: str) -> int:
-    flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW
-    return posix.open(path, flags | posix.O_NONBLOCK, 0o600)
-
-
-def _make_parents(path: str) -> None:
-    parts = path.split("/")[:-1]
-    for end in range(2, len(parts) + 1):
-        try:
-            posix.mkdir("/".join(parts[:end]), 0o700)
-        except FileExistsError:
-            continue
+__all__ = [
+    "Call",
+    "Considered",
+    "PolicyTrouble",
+    "consider",
+    "find_policy",
+    "obey",
+    "read_call",
+    "refuse",
+    "route",
+    "who_holds",
+]

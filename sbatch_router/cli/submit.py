@@ -18,7 +18,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
-from .. import __version__, route, shim
+from .. import __version__, decisionlog, route, shim
 from ..core.report import to_json_line
 from ..core.request import Given
 from ..slurm.options import parse
@@ -93,7 +93,11 @@ def arguments(argv: Sequence[str]) -> list[str]:
     best = _with_parsable(argv)
     pool: Mapping[str, str] = {}
     try:
-        wanted = from_properties(route.read_call(best, posix.environ).request)
+        call = route.read_call(best, posix.environ)
+        wanted = from_properties(call.request)
+        if call.parsed.doubts and not call.request.properties:
+            # Its argument, if it is the next word, stands where the script's name would.
+            shim.say(f"a rule's resources are not read: {call.parsed.doubts[0]} (--NAME=VALUE?)")
         # In front: an option that we do not know may take the next word as its argument.
         best, pool = [*wanted.options, *best], wanted.pool
         best = decided(best, pool)
@@ -406,7 +410,7 @@ def _log(job: str, cluster: str) -> None:
     It is also where the cluster of an id is remembered (``-M``): Snakemake hands the id to
     squeue, sacct and scancel as it was printed, and scancel does not take ``ID;CLUSTER``.
     """
-    path = route.log_path(posix.environ)
+    path = decisionlog.log_path(posix.environ)
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
     fields = {"event": "submitted", "level": "info", "timestamp": stamp, "pid": os.getpid()}

@@ -1,0 +1,61 @@
+"""The log of decisions: JSON lines with structlog's fields, in the user's state directory."""
+
+from __future__ import annotations
+
+import posix
+import time
+
+from .core.report import log_fields, to_json_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    from .route import Considered
+
+
+def append(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
+    """Append the decision to the user's log, as structlog's JSON renderer would write it."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+    fields = log_fields(considered.decision, considered.request, considered.snapshot)
+    record = {"event": "decision", "level": "info", "timestamp": stamp, "pid": posix.getpid()}
+    line = to_json_line({**record, **fields}) + "\n"
+    path = log_path(environ)
+    if not path:
+        return
+    try:
+        try:
+            fd = _open_log(path)
+        except FileNotFoundError:
+            _make_parents(path)
+            fd = _open_log(path)
+        posix.write(fd, line.encode())
+        posix.close(fd)
+    except OSError:
+        # A full disk or a home without write access is no reason to bother anyone.
+        return
+
+
+def log_path(environ: Mapping[bytes, bytes]) -> str:
+    """``decisions.jsonl`` in the user's state directory (XDG); empty without a home."""
+    base = environ.get(b"XDG_STATE_HOME") or (
+        environ[b"HOME"] + b"/.local/state" if environ.get(b"HOME") else b""
+    )
+    return (
+        base.decode("utf-8", "surrogateescape") + "/sbatch-router/decisions.jsonl" if base else ""
+    )
+
+
+def _open_log(path: str) -> int:
+    flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW
+    return posix.open(path, flags | posix.O_NONBLOCK, 0o600)
+
+
+def _make_parents(path: str) -> None:
+    parts = path.split("/")[:-1]
+    for end in range(2, len(parts) + 1):
+        try:
+            posix.mkdir("/".join(parts[:end]), 0o700)
+        except FileExistsError:
+            continue

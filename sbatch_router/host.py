@@ -1,0 +1,177 @@
+"""One user on one host: what is stored there, and what Slurm says when it has to be asked.
+
+A snapshot is asked for by one process at a time and serves all others until it is `cache`
+old; taking one settles the promises of submissions that ended before it.
+"""
+
+from __future__ import annotations
+
+import posix
+import time
+
+from .core.snapshot import Config, Site, Snapshot, binding
+from .core.tres import UNKNOWN
+from .shim import say
+from .state import load, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Optional, Tuple
+
+    from .core.ledger import Promise
+    from .core.policy import Policy
+
+#: Seconds a Slurm query may take before we go on without it.
+TIMEOUT = 2.0
+#: Seconds for which what sacctmgr and the configuration say is kept; less when it failed.
+SITE_SECONDS = 4 * 3600
+SITE_RETRY_SECONDS = 60
+#: Before a refusal, facts older than this are asked for again.
+SITE_RECHECK_SECONDS = 300
+#: A promise whose shim still lives is kept no longer than this.
+PROMISE_SECONDS = 600
+
+
+class Host:
+    """The pools of one policy, as the user who runs this sees them."""
+
+    def __init__(self, environ: Mapping[bytes, bytes], policy: Policy) -> None:
+        self.environ = environ
+        self.policy = policy
+        self.uid = posix.getuid()
+        self.user = user_name(self.uid)
+
+    def site(self, store_: Store) -> Site:
+        site = store_.load("site", self.user)
+        if isinstance(site, Site):
+            age = time.time() - site.taken_at
+            if 0 <= age < (SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS):
+                return site
+        site = self.new_site()
+        store_.save("site", self.user, site)
+        return site
+
+    def new_site(self) -> Site:
+        from .slurm.collect import collect_site
+
+        return collect_site(self.user, TIMEOUT, TIMEOUT, time.time())
+
+    def snapshot(self, store_: Store) -> Snapshot:
+        snapshot = store_.load("snapshot", self._key())
+        alone = False
+        if isinstance(snapshot, Snapshot):
+            age = time.time() - snapshot.taken_at
+            if 0 <= age < self.policy.cache_seconds:
+                return snapshot
+            alone = snapshot.jobs == ()
+        return self.collect(store_, self.site(store_), alone)
+
+    def _key(self) -> Tuple[object, ...]:
+        """What a stored snapshot was taken for: the pools, and the cluster."""
+        pools = tuple((a.name, a.qos) for a in self.policy.accounts)
+        conf = self.environ.get(b"SLURM_CONF", b"")
+        return (self.user, conf, pools)
+
+    def collect(self, store_: Store, site: Site, alone: bool = False) -> Snapshot:
+        """A new snapshot, which settles the promises whose sbatch had ended before it.
+
+        `alone`: a moment ago no job was mine, so squeue is likely not needed.
+        """
+        ledger = store_.ledger()
+        now = time.time()
+        open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
+        snapshot = self.fresh(site, look_first=alone and not ledger)
+        store_.save("snapshot", self._key(), binding(snapshot))
+        if open_ != ledger and snapshot.jobs is not UNKNOWN:
+            store_.save("ledger", None, open_)
+        return snapshot
+
+    def everyone(self, store_: Store) -> Snapshot:
+        """A snapshot with every user's rows, for naming who holds a pool."""
+        found = store_.load("everyone", self._key())
+        age = time.time() - found.taken_at if isinstance(found, Snapshot) else -1.0
+        if not (isinstance(found, Snapshot) and 0 <= age < self.policy.cache_seconds):
+            found = self.fresh(self.site(store_), everyone=True)
+            store_.save("everyone", self._key(), found)
+        return found
+
+    def fresh(self, site: Site, *, look_first: bool = False, everyone: bool = False) -> Snapshot:
+        now = time.time()
+        if not isinstance(site.config, Config):
+            # Nothing answered a moment ago: do not wait for the same silence twice.
+            return Snapshot(
+                now,
+                "scontrol",
+                self.user,
+                UNKNOWN,
+                UNKNOWN,
+                UNKNOWN,
+                UNKNOWN,
+                UNKNOWN,
+                UNKNOWN,
+                site.troubles,
+            )
+        from .slurm.collect import collect_live
+
+        accounts = [a.name for a in self.policy.accounts]
+        qos = [q for a in self.policy.accounts for q in a.qos or ()]
+        return collect_live(
+            site,
+            accounts,
+            qos,
+            self.user,
+            self.uid,
+            TIMEOUT,
+            now,
+            look_first=look_first,
+            everyone=everyone,
+        )
+
+
+class Store:
+    """State files under the lock; without it they are read and never written."""
+
+    def __init__(self, place: str, held: bool) -> None:
+        self._place = place
+        self._held = held
+        self._ledger: Optional[Tuple[Promise, ...]] = None
+
+    def load(self, name: str, key: object) -> object:
+        return load(f"{self._place}/{name}", key)
+
+    def save(self, name: str, key: object, value: object) -> None:
+        if name == "ledger":
+            assert isinstance(value, tuple)
+            self._ledger = value
+        if not self._held:
+            return
+        try:
+            store(f"{self._place}/{name}", key, value)
+        except OSError as error:
+            say(f"cannot write {self._place}/{name}: {error.strerror}")
+
+    def ledger(self) -> Tuple[Promise, ...]:
+        if self._ledger is None:
+            found = self.load("ledger", None)
+            self._ledger = found if isinstance(found, tuple) else ()
+        return self._ledger
+
+
+def _alive(pid: int) -> bool:
+    try:
+        posix.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def user_name(uid: int) -> str:
+    """The name Slurm knows the user by."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
