@@ -95,7 +95,7 @@ class Result(NamedTuple):
 
 
 def _no_ids(text: bytes) -> bytes:
-    text = re.sub(rb"(job )\d+", rb"\1N", text)
+    text = re.sub(rb"([Jj]ob )\d+", rb"\1N", text)
     text = re.sub(rb"(?m)^\d+(;|$)", rb"N\1", text)
     return re.sub(rb"at \d{4}-\d\d-\d\dT[\d:]+", b"at T", text)
 
@@ -236,11 +236,7 @@ class Bed:
 
     def sbatch(self, *args: str | bytes | os.PathLike[str], **options: Any) -> Result:
         """``sbatch ARGS`` through the shim, or bare with ``shim=False``."""
-        real = shutil.which("sbatch", path=self.cluster.env["PATH"])
-        assert real is not None
-        name = str(self.bin / "sbatch") if options.get("shim", True) else real
-        options.setdefault("cwd", None)
-        return self.call([name, *args], **options)
+        return self.call(["sbatch", *args], **options)
 
     def explain(self, *args: str, user: str = "alice", policy: str = SEED, **options: Any) -> Any:
         """What ``explain --json`` says of ``sbatch ARGS``, as that user."""
