@@ -13,8 +13,8 @@ COMMANDS = {
 }
 
 
-def main() -> None:
+def main(prog_name: str = "sbatch-router") -> None:
     """Run ``sbatch-router``."""
     from ._group import group
 
-    group(prog_name="sbatch-router")
+    group(prog_name=prog_name)
