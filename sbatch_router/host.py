@@ -56,12 +56,16 @@ class Host:
 
         return collect_site(self.user, TIMEOUT, TIMEOUT, time.time())
 
-    def snapshot(self, store_: Store) -> Snapshot:
+    def snapshot(self, store_: Store, margin: float = 0.0) -> Snapshot:
+        """The stored snapshot while it is fresh, else a new one.
+
+        `margin`: seconds before its time that the sidecar calls one old.
+        """
         snapshot = store_.load("snapshot", self._key())
         alone = False
         if isinstance(snapshot, Snapshot):
             age = time.time() - snapshot.taken_at
-            if 0 <= age < self.policy.cache_seconds:
+            if 0 <= age < self.policy.cache_seconds - margin:
                 return snapshot
             alone = snapshot.jobs == ()
         return self.collect(store_, self.site(store_), alone)

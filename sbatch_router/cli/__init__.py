@@ -10,6 +10,7 @@ COMMANDS = {
     "check": "check",
     "explain": "explain",
     "install-shim": "install_shim",
+    "snakemake-profile": "snakemake_profile",
 }
 
 

@@ -1,0 +1,33 @@
+"""``sbatch-router-sidecar``: for Snakemake's ``--cluster-generic-sidecar-cmd``, or by itself.
+
+As Snakemake demands, the first line on standard output comes at once; Snakemake hands it to
+the other commands as SNAKEMAKE_CLUSTER_SIDECAR_VARS. Ours need nothing from it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+USAGE = """\
+usage: sbatch-router-sidecar [--no-jobs]
+
+Keep the snapshot and the job states fresh while somebody is submitting, until SIGTERM.
+With --no-jobs only the snapshot. Logs JSON lines on standard error.
+"""
+
+
+def main() -> int:
+    """Run the loop."""
+    arguments = sys.argv[1:]
+    if arguments in (["-h"], ["--help"]):
+        sys.stdout.write(USAGE)
+        return 0
+    if arguments not in ([], ["--no-jobs"]):
+        sys.stderr.write(USAGE)
+        return 2
+    sys.stdout.write(f"sbatch-router-sidecar {os.getpid()}\n")
+    sys.stdout.flush()
+    from ..sidecar import run
+
+    return run(watch_jobs="--no-jobs" not in arguments)

@@ -1,0 +1,65 @@
+"""``sbatch-router snakemake-profile DIR``: a Snakemake profile that wires all four commands."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+TEMPLATE = """\
+# Written by `sbatch-router snakemake-profile`; use it with `snakemake --profile {directory}`.
+executor: cluster-generic
+cluster-generic-submit-cmd: "{submit}"
+cluster-generic-status-cmd: "{status}"
+cluster-generic-cancel-cmd: "{cancel}"
+cluster-generic-cancel-nargs: 1000
+cluster-generic-sidecar-cmd: "{sidecar}"
+jobs: {jobs}
+# Jobs that Slurm kills are reported within seconds; asking costs one small process a job.
+max-status-checks-per-second: 20
+max-jobs-per-timespan: 100/1s
+seconds-between-status-checks: 5
+latency-wait: 30
+# A refused submission (everything full, exit code 75) counts as one of these.
+retries: 1
+"""
+
+
+@click.command("snakemake-profile")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("-j", "--jobs", default=100, show_default=True, help="Jobs in Slurm at once.")
+def command(directory: Path, jobs: int) -> None:
+    """Write DIRECTORY/config.yaml for Snakemake 9 and later.
+
+    The profile names the four sbatch-router commands by their full paths, so it works from
+    any environment. An existing config.yaml is never replaced.
+    """
+    target = directory / "config.yaml"
+    found = {name: _command(f"sbatch-router-{name}") for name in _NAMES}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with target.open("x") as file:
+            file.write(TEMPLATE.format(directory=directory, jobs=jobs, **found))
+    except FileExistsError:
+        raise click.ClickException(f"{target} exists; remove it or name another DIR") from None
+    except OSError as error:
+        raise click.ClickException(f"{target}: {error.strerror}") from None
+    click.echo(f"wrote {target}; run `snakemake --profile {directory} ...`", err=True)
+
+
+_NAMES = ("submit", "status", "cancel", "sidecar")
+
+
+def _command(name: str) -> str:
+    """The full path of a command that was installed with this one."""
+    beside = Path(sys.argv[0]).resolve().parent / name
+    path = str(beside) if beside.exists() else shutil.which(name)
+    if path is None:
+        raise click.ClickException(f"{name} is not installed beside sbatch-router")
+    if any(c.isspace() or c in "\"'$\\" for c in path):
+        raise click.ClickException(
+            f"{path}: Snakemake runs this without a shell, so its path must have no blanks"
+        )
+    return path

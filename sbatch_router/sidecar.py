@@ -1,0 +1,113 @@
+"""The sidecar: keeps the snapshot and the job states fresh while somebody is using them.
+
+It is a convenience, never a need: it writes the same files by the same rules as every shim
+and every status command, under the same lock, so killing it at any moment breaks nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posix
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from . import jobs
+from .host import Host, Store
+from .policycache import PolicyTrouble, find_policy
+from .shim import policy_paths
+from .state import Lock, StateError, directory
+
+#: Seconds between two looks while submissions come in.
+BUSY = 2.0
+#: Seconds without a submission after which the snapshot is left to grow old.
+IDLE_AFTER = 60.0
+#: Seconds between two renewals of the job states.
+JOBS_EVERY = jobs.FRESH / 2
+
+
+def run(watch_jobs: bool) -> int:
+    """Loop until SIGTERM or SIGINT, or until the parent is gone; returns the exit status."""
+    log = _logger()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        place = directory(posix.environ)
+    except StateError as error:
+        log.error("no state directory", problem=str(error))
+        return 1
+    log.info("started", directory=place, watch_jobs=watch_jobs)
+    parent = os.getppid()
+    next_jobs = 0.0
+    for now in _ticks(stop):
+        if os.getppid() != parent:
+            log.info("the parent is gone")
+            break
+        if _age(f"{place}/ledger") < IDLE_AFTER:
+            _renew_snapshot(place, log)
+        if watch_jobs and now >= next_jobs:
+            next_jobs = now + JOBS_EVERY
+            _renew_jobs(log)
+    log.info("stopped")
+    return 0
+
+
+def _ticks(stop: threading.Event) -> Iterator[float]:
+    """The monotonic time, again and again, until `stop` is set."""
+    import time
+
+    while not stop.is_set():
+        yield time.monotonic()
+        stop.wait(BUSY)
+
+
+def _age(path: str) -> float:
+    """Seconds since a file was written; infinite when it is not there."""
+    import time
+
+    with contextlib.suppress(OSError):
+        return max(0.0, time.time() - os.stat(path).st_mtime)
+    return float("inf")
+
+
+def _renew_snapshot(place: str, log: Any) -> None:
+    """Take a new snapshot if the one there is about to be too old for the policy."""
+    paths = policy_paths(posix.environ)
+    if not paths:
+        return
+    try:
+        host = Host(posix.environ, find_policy(paths, posix.environ))
+    except PolicyTrouble as trouble:
+        log.warning("policy", problem=str(trouble))
+        return
+    with Lock(place) as lock:
+        if lock.held:
+            snapshot = host.snapshot(Store(place, True), margin=BUSY)
+            if snapshot.troubles:
+                log.warning("snapshot", troubles=list(snapshot.troubles))
+
+
+def _renew_jobs(log: Any) -> None:
+    try:
+        jobs.keep_fresh(posix.environ)
+    except StateError as error:
+        log.warning("jobs", problem=str(error))
+
+
+def _logger() -> Any:
+    """JSON lines on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    return structlog.get_logger(logger="sidecar", pid=os.getpid())
