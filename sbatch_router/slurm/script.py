@@ -8,7 +8,7 @@ from ..core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping, Optional, Tuple
+    from typing import Dict, List, Mapping, Optional, Tuple
 
 #: slurmctld refuses longer scripts unless `max_script_size` says otherwise.
 MAX_SCRIPT = 4 * 1024 * 1024
@@ -146,7 +146,33 @@ def read_properties(script: bytes) -> Mapping[str, object]:
         found = json.loads(text.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {**_from_command(script[end:] if end >= 0 else b""), **found}
+
+
+def _from_command(command: bytes) -> Dict[str, object]:
+    """What only the jobscript's own snakemake call tells: ``attempt`` and all its ``rules``.
+
+    Snakemake 9 leaves both out of the properties line, where older releases had `attempt`.
+    """
+    found: Dict[str, object] = {}
+    attempt = _words_after(command, b" --attempt ")[:1]
+    if attempt and attempt[0].isdigit():
+        found["attempt"] = int(attempt[0])
+    rules = _words_after(command, b" --allowed-rules ")
+    if rules:
+        found["rules"] = [rule.decode("utf-8", "surrogateescape") for rule in rules]
+    return found
+
+
+def _words_after(command: bytes, option: bytes) -> List[bytes]:
+    """The words between an option and the next one."""
+    at = command.find(option, 0, 65536)
+    if at < 0:
+        return []
+    words = command[at + len(option) : at + 65536].split(b" --", 1)[0].split()
+    return [word.strip(b"'") for word in words]
 
 
 def script_path(name: str, environ: Mapping[str, str]) -> str:
