@@ -2,7 +2,6 @@
 
 from sbatch_router.slurm.script import read_properties
 
-
 JOBSCRIPT = b"""#!/bin/sh
 # properties = {"type": "group", "groupid": "g1", "threads": 2, "resources": {"mem_mb": 100}}
 cd /w && python -m snakemake --target-jobs 'b:' 'a:' --allowed-rules b 'a' --attempt 2 --force
