@@ -93,11 +93,15 @@ def _is_mine(path: str, uid: int) -> bool:
 
 
 class Lock:
-    """An exclusive lock on the state directory, waited for at most `wait` seconds.
+    """An exclusive lock on the state directory.
 
     `held` tells whether we got it: on a file system without working locks, or behind a
-    stopped process, the caller goes on without the ledger.
+    stopped process, the caller goes on without the ledger. The wait ends `wait` seconds after
+    the last sign that others get on with their work (the ledger changed), in a burst of
+    submissions as late as `MAX_WAIT`.
     """
+
+    MAX_WAIT = 15.0
 
     def __init__(self, path: str, wait: float = 1.0) -> None:
         self._path = path
@@ -120,7 +124,9 @@ class Lock:
         # fcntl is a shared library in some builds of Python: only a lock pays for it.
         import fcntl
 
-        deadline = time.monotonic() + self._wait
+        now = time.monotonic()
+        deadline, latest = now + self._wait, now + self.MAX_WAIT
+        ledger = self._ledger_time()
         pause = 0.001
         while True:
             try:
@@ -128,11 +134,21 @@ class Lock:
                 self.held = True
                 return
             except BlockingIOError:
+                changed = self._ledger_time()
+                if changed != ledger:
+                    ledger = changed
+                    deadline = min(time.monotonic() + self._wait, latest)
                 if time.monotonic() >= deadline:
                     self.trouble = f"{self._path}/lock stayed locked for {self._wait:g} s"
                     return
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
+
+    def _ledger_time(self) -> int:
+        try:
+            return posix.stat(self._path + "/ledger").st_mtime_ns
+        except OSError:
+            return 0
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
