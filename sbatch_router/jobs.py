@@ -67,6 +67,10 @@ class States:
             ) = plain  # fmt: skip
         return self
 
+    def any_running(self) -> bool:
+        """Whether the queue shows a job of mine that has not ended."""
+        return any(RUNNING in rows.values() for rows in self.queue.values())
+
     def word(self, ident: str, now: float) -> str:
         """The word for one job; remembers since when nobody has known it."""
         found = settle(self.queue, self.accounting, ident)
@@ -87,7 +91,7 @@ def job_word(given: str, environ: Mapping[bytes, bytes]) -> str:
         place = directory(environ)
     except StateError:
         states = States()
-        refresh(states, [ident], cluster, time.time())
+        refresh(states, cluster, time.time())
         return states.word(ident, time.time())
     states = States.of(load(f"{place}/jobs", key))
     now = time.time()
@@ -97,22 +101,23 @@ def job_word(given: str, environ: Mapping[bytes, bytes]) -> str:
     with Lock(place, wait=TIMEOUT) as lock:
         states = States.of(load(f"{place}/jobs", key))
         if not 0 <= time.time() - states.taken_at < FRESH:
-            refresh(states, [ident], cluster, time.time())
+            refresh(states, cluster, time.time())
         found = states.word(ident, time.time())
         if lock.held:
             _save(place, key, states)
     return found
 
 
-def keep_fresh(environ: Mapping[bytes, bytes]) -> None:
-    """Renew the table now, for the sidecar. Raises StateError."""
+def keep_fresh(environ: Mapping[bytes, bytes]) -> bool:
+    """Renew the table now, for the sidecar; whether a job in it still runs. Raises StateError."""
     place = directory(environ)
     key = _key(environ, "")
     with Lock(place, wait=TIMEOUT) as lock:
         states = States.of(load(f"{place}/jobs", key))
-        refresh(states, [], "", time.time())
+        refresh(states, "", time.time())
         if lock.held:
             _save(place, key, states)
+    return states.any_running()
 
 
 def _key(environ: Mapping[bytes, bytes], cluster: str) -> Tuple[object, ...]:
@@ -127,7 +132,7 @@ def _save(place: str, key: object, states: States) -> None:
         return
 
 
-def refresh(states: States, idents: Sequence[str], cluster: str, now: float) -> None:
+def refresh(states: States, cluster: str, now: float) -> None:
     """Ask squeue and sacct at once; what does not answer leaves its part of the table."""
     states.since = states.since or now - LOOK_BACK
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(states.since))
@@ -157,8 +162,3 @@ def _table(outcome: Outcome) -> Table:
         base = ident.partition("_")[0].partition("+")[0]
         table.setdefault(base, {})[ident] = word(state) or RUNNING
     return table
-
-
-def plain_ids(given: Sequence[str]) -> List[str]:
-    """Ids for scancel: without clusters and repetitions, in order."""
-    return list(dict.fromkeys(ident for ident, _ in map(plain_id, given) if ident))

@@ -12,6 +12,7 @@ import posix
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,23 +46,23 @@ def run(watch_jobs: bool) -> int:
     log.info("started", directory=place, watch_jobs=watch_jobs)
     parent = os.getppid()
     next_jobs = 0.0
+    running = watch_jobs
     for now in _ticks(stop):
         if os.getppid() != parent:
             log.info("the parent is gone")
             break
-        if _age(f"{place}/ledger") < IDLE_AFTER:
+        busy = _age(f"{place}/ledger") < IDLE_AFTER
+        if busy:
             _renew_snapshot(place, log)
-        if watch_jobs and now >= next_jobs:
+        if watch_jobs and now >= next_jobs and (busy or running):
             next_jobs = now + JOBS_EVERY
-            _renew_jobs(log)
+            running = _renew_jobs(log)
     log.info("stopped")
     return 0
 
 
 def _ticks(stop: threading.Event) -> Iterator[float]:
     """The monotonic time, again and again, until `stop` is set."""
-    import time
-
     while not stop.is_set():
         yield time.monotonic()
         stop.wait(BUSY)
@@ -69,8 +70,6 @@ def _ticks(stop: threading.Event) -> Iterator[float]:
 
 def _age(path: str) -> float:
     """Seconds since a file was written; infinite when it is not there."""
-    import time
-
     with contextlib.suppress(OSError):
         return max(0.0, time.time() - os.stat(path).st_mtime)
     return float("inf")
@@ -93,11 +92,13 @@ def _renew_snapshot(place: str, log: Any) -> None:
                 log.warning("snapshot", troubles=list(snapshot.troubles))
 
 
-def _renew_jobs(log: Any) -> None:
+def _renew_jobs(log: Any) -> bool:
+    """Whether there is a job left to watch."""
     try:
-        jobs.keep_fresh(posix.environ)
+        return jobs.keep_fresh(posix.environ)
     except StateError as error:
         log.warning("jobs", problem=str(error))
+        return True
 
 
 def _logger() -> Any:
