@@ -16,7 +16,7 @@ from .state import Lock, StateError, directory, load, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Sequence, Tuple
+    from typing import Any, Dict, Mapping, Tuple
 
     from .slurm.run import Outcome
 
