@@ -135,7 +135,11 @@ def read_call(
         peek = peek_script(named, variables, may_take=not parsed.doubts)
         if peek.taken is not None:
             # At once: from here on the script is where it was, whatever happens to us.
-            replacement = respool_stdin(peek.taken)
+            try:
+                replacement = respool_stdin(peek.taken)
+            except OSError:
+                # No file may be written (ulimit -f) and there is no memory file.
+                replacement = _refill(peek.taken)
             posix.dup2(replacement, 0)
             posix.close(replacement)
         script = peek.script
@@ -145,6 +149,25 @@ def read_call(
             hopeless = bool(objections(script))
     request = read_request(argv, variables, script, parsed)
     return Call(tuple(argv), parsed, request, hopeless)
+
+
+def _refill(data: bytes) -> int:
+    """A pipe that a process of its own fills with `data`, and ends; its end for reading."""
+    reading, writing = posix.pipe2(posix.O_CLOEXEC)
+    child = posix.fork()
+    if child:
+        posix.close(writing)
+        posix.waitpid(child, 0)
+        return reading
+    # The grandchild writes: sbatch must not find a child that it has not started.
+    try:
+        if posix.fork() == 0:
+            posix.close(reading)
+            view = memoryview(data)
+            while view:
+                view = view[posix.write(writing, view) :]
+    finally:
+        posix._exit(0)
 
 
 def _readable_once(named: Optional[str], variables: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import posix
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
     """
     _signal.signal(_signal.SIGINT, _default_unless_ignored())
     arguments = list(argv)
+    sbatch = real_sbatch(fallback)
     try:
         environ = posix.environ
         paths = policy_paths(environ)
@@ -39,11 +41,12 @@ def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
             from .route import route
 
             arguments = route(arguments, environ, paths)
-    except Exception as error:
+    except BaseException as error:
         # Our own bug must not cost a job: say so in one line, and submit as asked.
-        say(f"internal error, submitted as you wrote it: {type(error).__name__}: {error}")
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        say(f"internal error, submitted as you wrote it: {what}")
         arguments = list(argv)
-    become_sbatch(arguments, fallback)
+    become_sbatch(arguments, sbatch)
 
 
 def _default_unless_ignored() -> object:
@@ -65,7 +68,8 @@ def policy_paths(environ: Mapping[bytes, bytes]) -> Tuple[str, ...]:
         # Named but missing is a mistake to be told of, not silence: always in the list.
         own: Optional[str] = named.decode("utf-8", "surrogateescape")
     else:
-        base = environ.get(b"XDG_CONFIG_HOME") or environ.get(b"HOME", b"") + b"/.config"
+        home = environ.get(b"HOME", b"")
+        base = environ.get(b"XDG_CONFIG_HOME") or (home and home + b"/.config")
         own = base.decode("utf-8", "surrogateescape") + "/sbatch-router/policy.yaml"
         own = own if own[:1] == "/" and _exists(own) else None
     found = [own] if own else []
@@ -128,29 +132,46 @@ def _executable(path: str) -> bool:
         return False
 
 
-def become_sbatch(argv: Sequence[str], fallback: str = "") -> NoReturn:
-    """execv the real sbatch as ``sbatch``, in the environment and signals we were given."""
+def real_sbatch(fallback: str = "") -> str:
+    """The sbatch to become; ends the process with 127 when there is none.
+
+    Looked for before anything is decided: without it nothing is to be said or promised.
+    """
     searched = posix.environ.get(b"PATH")
-    path = None if searched is None else searched.decode("utf-8", "surrogateescape")
+    # As posix will encode it again.
+    encoding = sys.getfilesystemencoding()
+    path = None if searched is None else searched.decode(encoding, "surrogateescape")
     sbatch = find_sbatch(path, fallback)
     if sbatch is None:
         say(f"no sbatch in PATH ({path}) besides this shim; is the Slurm module loaded?")
         posix._exit(127)
+    return sbatch
+
+
+def become_sbatch(argv: Sequence[str], sbatch: str = "") -> NoReturn:
+    """execv the real sbatch as ``sbatch``, in the environment and signals we were given."""
+    sbatch = sbatch or real_sbatch()
     forget_coerced_locale()
     # Python ignores these, and an ignored signal stays ignored in sbatch and in the job.
     for name in ("SIGPIPE", "SIGXFSZ"):
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
     try:
-        posix.execv(sbatch, ["sbatch", *argv])
+        try:
+            posix.execv(sbatch, ["sbatch", *argv])
+        except OSError as error:
+            if error.errno != 8:
+                raise
+            # ENOEXEC: a site's wrapper without #!, which shells and execvp run so.
+            posix.execv("/bin/sh", ["sh", sbatch, *argv])
     except OSError as error:
         say(f"cannot run {sbatch}: {error.strerror}")
         posix._exit(126)
 
 
 def forget_coerced_locale() -> None:
-    """Unset the LC_CTYPE that Python itself puts into the environment (PEP 538).
+    """Take back the LC_CTYPE that Python itself puts into the environment (PEP 538).
 
-    It would travel through sbatch into the job.
+    It would travel through sbatch into the job. /proc still has what we were given.
     """
     if posix.environ.get(b"LC_CTYPE") not in (b"C.UTF-8", b"C.utf8", b"UTF-8"):
         return
@@ -165,8 +186,11 @@ def forget_coerced_locale() -> None:
             break
         given += part
     posix.close(fd)
-    if b"\0LC_CTYPE=" not in given:
-        posix.unsetenv("LC_CTYPE")
+    _, found, value = given.partition(b"\0LC_CTYPE=")
+    if found:
+        posix.putenv(b"LC_CTYPE", value.partition(b"\0")[0])
+    else:
+        posix.unsetenv(b"LC_CTYPE")
 
 
 __all__ = [
@@ -177,6 +201,7 @@ __all__ = [
     "is_real",
     "main",
     "policy_paths",
+    "real_sbatch",
     "say",
     "say_text",
     "switched_off",

@@ -16,24 +16,48 @@ TEMPLATE = """\
 # {mark}: routes this job to an account with room, then becomes the real sbatch.
 # Written by `sbatch-router install-shim`; run that again after moving Python or the package.
 import sys
-REAL = {real!r}
+REAL = {real!a}
 try:
-    sys.path[:0] = {paths!r}
+    sys.path[:0] = {paths!a}
     from sbatch_router.shim import main
-except Exception:
+except Exception as error:
     # The package is gone or broken: the job must not be.
+    import _signal
     import posix
+
+    def say(text):
+        try:
+            posix.write(2, ("sbatch-router: " + text + "\\n").encode("utf-8", "surrogateescape"))
+        except OSError:
+            pass
+
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
+        number = getattr(_signal, name)
+        if name != "SIGINT" or _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, _signal.SIG_DFL)
     search = posix.environ.get(b"PATH", b"/bin:/usr/bin").decode("utf-8", "surrogateescape")
     for real in [(d or ".") + "/sbatch" for d in search.split(":")] + [REAL]:
         try:
             with open(real, "rb") as f:
-                ours = b"{mark}" in f.read(512)
-            if not ours and posix.access(real, posix.X_OK):
-                posix.write(2, b"sbatch-router: its package is gone; reinstall it or remove "
-                            + __file__.encode("utf-8", "surrogateescape") + b"\\n")
-                posix.execv(real, ["sbatch"] + sys.argv[1:])
+                if b"{mark}" in f.read(512) or not posix.access(real, posix.X_OK):
+                    continue
         except OSError:
-            pass
+            continue
+        say("its package is missing or broken (" + str(error).replace("\\n", " ")
+            + "); submitted as you wrote it; reinstall it or remove " + __file__)
+        try:
+            # Python puts its own LC_CTYPE into the environment; take that back.
+            with open("/proc/self/environ", "rb") as f:
+                _, given, value = (b"\\0" + f.read()).partition(b"\\0LC_CTYPE=")
+            if given:
+                posix.putenv(b"LC_CTYPE", value.partition(b"\\0")[0])
+            else:
+                posix.unsetenv(b"LC_CTYPE")
+            posix.execv(real, ["sbatch"] + sys.argv[1:])
+        except OSError as problem:
+            say("cannot run " + real + ": " + str(problem.strerror))
+            sys.exit(126)
+    say("no sbatch in PATH besides this shim, whose package is missing or broken")
     sys.exit(127)
 main(sys.argv[1:], REAL)
 """
@@ -44,9 +68,13 @@ class ShimError(Exception):
 
 
 def python_for_shim() -> str:
-    """The interpreter the shim names: the base one, which outlives a virtual environment."""
-    base = getattr(sys, "_base_executable", None) or sys.executable
-    return os.path.realpath(base)
+    """The interpreter the shim names: the base one, which outlives a virtual environment.
+
+    Where ``python3`` beside it is the same program, that name: it outlives an upgrade.
+    """
+    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    stable = os.path.join(os.path.dirname(base), "python3")
+    return stable if os.path.realpath(stable) == base else base
 
 
 def import_paths() -> list[str]:
@@ -82,7 +110,7 @@ def install(directory: Path) -> Path:
         real = shim.find_sbatch(os.environ.get("PATH")) or ""
         body = text(python_for_shim(), import_paths(), os.path.abspath(real) if real else "")
         temporary = directory / f".sbatch.{os.getpid()}"
-        temporary.write_text(body)
+        temporary.write_text(body, encoding="utf-8")
         temporary.chmod(0o755)
         temporary.replace(target)
     except OSError as error:
