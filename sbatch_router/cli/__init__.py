@@ -8,9 +8,16 @@ from __future__ import annotations
 #: Command name -> module in this package, which exports `command`.
 COMMANDS = {
     "check": "check",
+    "diagnose": "diagnose",
     "explain": "explain",
+    "init": "init",
     "install-shim": "install_shim",
+    "live-accounts": "live_accounts",
+    "reroute": "reroute",
+    "run": "run",
     "snakemake-profile": "snakemake_profile",
+    "status": "status",
+    "strip-blocked": "strip_blocked",
 }
 
 

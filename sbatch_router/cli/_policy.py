@@ -1,0 +1,78 @@
+"""The policy a command works with, or the one error that says why there is none."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import posix
+from typing import List, Mapping, Sequence, Tuple
+
+import click
+
+from ..core.policy import Blocked, Policy
+from ..policycache import PolicyTrouble, find_policy
+from ..shim import policy_paths
+
+
+def environment() -> Mapping[bytes, bytes]:
+    """The environment as the shim reads it."""
+    return posix.environ
+
+
+def in_use(environ: Mapping[bytes, bytes]) -> Policy:
+    """The policy sbatch would use now. Raises `click.ClickException`."""
+    paths = policy_paths(environ)
+    if not paths:
+        raise click.ClickException(
+            "no policy found, so sbatch submits every job as it is; write one with "
+            "`sbatch-router init`"
+        )
+    try:
+        return find_policy(paths, environ)
+    except PolicyTrouble as trouble:
+        text = str(trouble)
+        hint = "" if "sbatch-router check" in text else "; see `sbatch-router check`"
+        raise click.ClickException(text + hint) from None
+    except OSError as error:
+        place = error.filename or paths[0]
+        raise click.ClickException(
+            f"{place}: {error.strerror}; see `sbatch-router check`"
+        ) from None
+
+
+def user_policy_path() -> str:
+    """Where a user's own policy belongs: where the shim would look first."""
+    named = os.environ.get("SBATCH_ROUTER_POLICY")
+    if named:
+        return named
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return base + "/sbatch-router/policy.yaml"
+
+
+def overdue(policy: Policy, today: str = "") -> Tuple[Blocked, ...]:
+    """The blocks whose review date has come."""
+    day = today or datetime.date.today().isoformat()
+    return tuple(entry for entry in policy.blocked if entry.review and entry.review <= day)
+
+
+def review_warnings(policy: Policy, today: str = "") -> List[str]:
+    """One line for each block that should be looked at again."""
+    return [
+        f"{entry.file or 'policy'}: {entry.account} was to be reviewed on {entry.review}: "
+        f"{entry.reason}"
+        for entry in overdue(policy, today)
+    ]
+
+
+def warn(lines: Sequence[str]) -> None:
+    """Warnings, on standard error."""
+    for line in lines:
+        click.echo(f"warning: {line}", err=True)
+
+
+def block_words(entry: Blocked) -> str:
+    """Why an account is blocked, since when and until when."""
+    dates = [f"since {entry.since}"] if entry.since else []
+    if entry.review:
+        dates.append(f"review on {entry.review}")
+    return entry.reason + (f" ({', '.join(dates)})" if dates else "")

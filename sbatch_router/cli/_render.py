@@ -1,0 +1,287 @@
+"""What several commands print: amounts, bars, rows that fit the terminal.
+
+`rich` colours the lines; where they break is decided here, so that the same text comes out on
+a terminal, in a file, and without colours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from ..core.tres import UNKNOWN, Unknown
+
+T = TypeVar("T")
+
+#: Wider lines are harder to read, not easier.
+MAX_WIDTH = 100
+MIN_WIDTH = 40
+#: Cells of a bar.
+WIDEST_BAR, NARROWEST_BAR = 20, 6
+
+
+class Signs(NamedTuple):
+    """The characters of a bar, and the mark of what was chosen."""
+
+    mine: str
+    others: str
+    queued: str
+    free: str
+    chosen: str
+    short: str
+
+
+UNICODE = Signs("█", "▒", "░", "·", "→", "✗")
+ASCII = Signs("#", "=", "+", ".", ">", "x")
+
+MINE, OTHERS, QUEUED, FREE = "green", "yellow", "cyan", "dim"
+GOOD, BAD, NOTE = "bold green", "bold red", "dim"
+
+
+def ascii_option(function: Callable[..., T]) -> Callable[..., T]:
+    """``--ascii``, as every command that draws has it."""
+    return click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")(
+        function
+    )
+
+
+class Screen:
+    """Where a command prints its result: standard output, as wide as the terminal is."""
+
+    def __init__(self, plain: bool = False, width: Optional[int] = None) -> None:
+        self.console = Console(
+            file=sys.stdout, width=width, highlight=False, markup=False, emoji=False
+        )
+        self.width = max(MIN_WIDTH, min(width or self.console.width, MAX_WIDTH))
+        self.signs = ASCII if plain or not _draws(self.console) else UNICODE
+
+    def line(self, *parts: object) -> None:
+        """One line; a part is text, or text with a style."""
+        self.console.print(styled(*parts), no_wrap=True, overflow="ignore", crop=False)
+
+    def lines(self, texts: Sequence[Text]) -> None:
+        for text in texts:
+            self.line(text)
+
+    def words(self, label: str, text: str, style: str = "", indent: int = 0) -> None:
+        """``label  text``, broken at blanks, with what follows under the text."""
+        self.lines(paragraph(label, text, self.width, style, indent))
+
+
+def _draws(console: Console) -> bool:
+    """Whether standard output takes the characters of `UNICODE`."""
+    try:
+        "".join(UNICODE).encode(console.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return os.environ.get("TERM") != "linux"
+
+
+def styled(*parts: object) -> Text:
+    """Text of strings, (string, style) pairs and Texts."""
+    text = Text(end="")
+    for part in parts:
+        if isinstance(part, Text):
+            text.append_text(part)
+        elif isinstance(part, tuple):
+            text.append(clean(str(part[0])), style=str(part[1]))
+        else:
+            text.append(clean(str(part)))
+    return text
+
+
+def clean(text: str) -> str:
+    """`text` without what a terminal would obey, or standard output could not encode."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def paragraph(label: str, text: str, width: int, style: str = "", indent: int = 0) -> List[Text]:
+    """A label and a text that is broken at blanks; at least one line."""
+    start = " " * indent + label
+    room = max(width - len(start), 20)
+    rows = textwrap.wrap(
+        clean(text), room, break_long_words=False, break_on_hyphens=False
+    ) or [""]  # fmt: skip
+    found = [styled((start, NOTE if label.strip() else ""), (rows[0], style))]
+    found += [styled(" " * len(start), (row, style)) for row in rows[1:]]
+    return found
+
+
+# -- amounts -------------------------------------------------------------------------------------
+
+
+def amount(tres: str, value: object, kind: str = "") -> str:
+    """One amount for people, rounded: ``244.1G``, ``4``, ``2h``, ``unlimited``, ``?``."""
+    if value is None:
+        return "unlimited"
+    if value is UNKNOWN:
+        return "?"
+    if not isinstance(value, int):
+        return str(value)
+    if "Wall" in kind:
+        return minutes(value)
+    if tres == "mem" and value:
+        return memory(value)
+    return f"{value / 1e6:.1f}M" if value >= 10_000_000 else str(value)
+
+
+def memory(mib: int) -> str:
+    """MiB in the unit that leaves up to four digits, rounded down to one tenth."""
+    for suffix, unit in (("P", 2**30), ("T", 2**20), ("G", 2**10)):
+        if mib >= unit:
+            tenths = mib * 10 // unit
+            return f"{tenths // 10}{suffix}" if tenths % 10 == 0 else f"{tenths / 10:.1f}{suffix}"
+    return f"{mib}M"
+
+
+def minutes(value: object) -> str:
+    """``45m``, ``2h``, ``1d12h``."""
+    if value is None:
+        return "unlimited"
+    if not isinstance(value, int):
+        return "?"
+    return seconds(value * 60) if value else "0m"
+
+
+def seconds(value: float) -> str:
+    """``0s``, ``12s``, ``3m20s``, ``2h5m``, ``1d12h``: the two largest units."""
+    left = max(0, round(value))
+    parts = []
+    for suffix, unit in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, unit)
+        if number:
+            parts.append(f"{number}{suffix}")
+        elif parts:
+            break
+    return "".join(parts[:2]) or "0s"
+
+
+def many(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# -- bars ----------------------------------------------------------------------------------------
+
+
+def bar(
+    limit: object, used: object, mine: object, queued: int, width: int, signs: Signs
+) -> List[Tuple[str, str]]:
+    """How full a pool is: my part, the others', what I have queued, and what is free.
+
+    What is there gets a cell however little it is, and a pool that is not full never looks it.
+    """
+    if not isinstance(limit, int) or not isinstance(used, int):
+        return [(("?" if limit is not None else " ") * width, NOTE)]
+    if limit <= 0:
+        return [("-" * width, NOTE)]
+    own = min(mine, used) if isinstance(mine, int) else 0
+    total = max(limit, used)
+    parts = [own, used - own, min(max(0, queued), max(0, limit - used))]
+    free = max(0, total - sum(parts))
+    counts = _cells([*parts, free], total, width)
+    kinds = ((signs.mine, MINE), (signs.others, OTHERS), (signs.queued, QUEUED), (signs.free, FREE))
+    return [(sign * count, style) for (sign, style), count in zip(kinds, counts) if count]
+
+
+def _cells(parts: Sequence[int], total: int, width: int) -> List[int]:
+    """`width` cells shared out by size; whatever is not zero gets one while there are any."""
+    counts = [max(part * width // total, 1) if part else 0 for part in parts]
+    while sum(counts) > width:
+        largest = max(range(len(counts)), key=lambda i: (counts[i], parts[i]))
+        counts[largest] -= 1
+    while sum(counts) < width:
+        # The largest remainder; exact integers, so that equal pools look equal.
+        short = max(range(len(counts)), key=lambda i: parts[i] * width - counts[i] * total)
+        counts[short] += 1
+    return counts
+
+
+def legend(signs: Signs) -> Text:
+    """What the bar's characters mean."""
+    return styled(
+        (signs.mine, MINE), " yours  ", (signs.others, OTHERS), " others'  ",
+        (signs.queued, QUEUED), " queued by you  ", (signs.free, FREE), " free",
+    )  # fmt: skip
+
+
+class Row(NamedTuple):
+    """One limit: what is used of it, and a last column that depends on the command."""
+
+    name: str
+    limit: object
+    used: object
+    mine: object
+    queued: int
+    last: str
+    #: The TRES (empty for a count) and the limit's kind, which give the unit.
+    tres: str
+    kind: str
+    #: Marked as what is in the way.
+    short: bool = False
+
+
+def table(
+    rows: Sequence[Row], screen: Screen, columns: Optional[Sequence[Row]] = None
+) -> List[Text]:
+    """`rows` with aligned columns, in `screen.width`. `columns`: all rows to be aligned with."""
+    narrow = screen.width < 72
+    every = [_cell_texts(row, narrow) for row in (columns or rows)]
+    widths = [max((len(cells[i]) for cells in every), default=0) for i in range(4)]
+    indent = 2 if narrow else 4
+    room = screen.width - indent - sum(widths) - 2 * 3 - 1
+    cells = min(room, WIDEST_BAR) if room >= NARROWEST_BAR else 0
+    return [_row(row, _cell_texts(row, narrow), widths, indent, cells, screen) for row in rows]
+
+
+def _cell_texts(row: Row, narrow: bool) -> Tuple[str, str, str, str]:
+    between = "/" if narrow else " of "
+    used = f"{amount(row.tres, row.used, row.kind)}{between}{amount(row.tres, row.limit, row.kind)}"
+    mine = f"{amount(row.tres, row.mine, row.kind)} yours"
+    if row.queued:
+        mine += f" +{amount(row.tres, row.queued, row.kind)}"
+    return clean(row.name), used, mine, row.last
+
+
+def _row(
+    row: Row,
+    texts: Tuple[str, str, str, str],
+    widths: Sequence[int],
+    indent: int,
+    cells: int,
+    screen: Screen,
+) -> Text:
+    name, used, mine, last = texts
+    drawn: List[object] = []
+    if cells:
+        drawn = [*bar(row.limit, row.used, row.mine, row.queued, cells, screen.signs), "  "]
+    mark = screen.signs.short if row.short else " "
+    style = BAD if row.short else ""
+    found = styled(
+        (mark.rjust(indent - 1) + " ", BAD),
+        (name.ljust(widths[0]), style),
+        " ",
+        *drawn,
+        (used.rjust(widths[1]), style),
+        "  ",
+        mine.ljust(widths[2]),
+        "  ",
+        (last.ljust(widths[3]), style),
+    )
+    found.rstrip()
+    return found
+
+
+def known(value: object) -> object:
+    """An amount for JSON: an integer, None for unlimited, or the text ``unknown``."""
+    return "unknown" if isinstance(value, Unknown) else value

@@ -1,0 +1,323 @@
+"""``sbatch-router init``: a commented policy from what Slurm knows of the user."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+import click
+
+from ..core.policy import Blocked
+from ..core.snapshot import Assoc, Config, Qos, Scope, Site, Snapshot
+from ..core.tres import format_mem
+from . import _policy as policies
+from . import _pools
+from ._render import many, minutes
+
+#: A QOS is taken for an account's burst QOS if each of its limits is so many times larger.
+BURST_FACTOR = 4
+_BURST_NAME = re.compile(r"(?:[-_.])(?:b|burst)$")
+#: What YAML and our own words leave alone.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*\Z")
+_WIDTH = 96
+
+
+@click.command("init")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Write this file instead; - is standard output.",
+)
+def command(output: Optional[str]) -> None:
+    """Write a policy from your Slurm associations.
+
+    Asks Slurm which accounts and QOS you may use, what limits they have and which account is
+    your default, and writes a policy with comments that is ready to be used and to be edited.
+    It asks you nothing.
+
+    The file is $SBATCH_ROUTER_POLICY if that is set, else
+    ~/.config/sbatch-router/policy.yaml, where sbatch will find it. A file that is there is
+    never overwritten.
+
+    A QOS named like ACCOUNT-b, or with much larger limits than the default QOS, is taken for
+    the account's burst QOS: listed, but not used until you say for which jobs.
+
+    \b
+    Exit status:
+      0  the policy was written
+      1  Slurm did not answer, you have no account, or the file is there already
+    """
+    path = output or policies.user_policy_path()
+    if path != "-" and os.path.lexists(path):
+        raise click.ClickException(
+            f"{path} is there already, and is left alone; remove it, or name another file with "
+            "--output"
+        )
+    site = _pools.ask_site()
+    found = _accounts(site)
+    names = [account.name for account in found]
+    wanted = [qos for account in found for qos in account.every]
+    text = policy_text(found, site, _pools.ask_live(site, names, wanted), _site_blocks())
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    _write(path, text)
+    click.echo(f"wrote {path}: {many(len(found), 'account')}, your default first", err=True)
+    click.echo("next: sbatch-router check --live; sbatch-router install-shim ~/bin", err=True)
+
+
+class Found(NamedTuple):
+    """One account the user may submit with."""
+
+    name: str
+    #: The QOS of a job that names none.
+    default: str
+    burst: Tuple[str, ...]
+    #: Allowed, and neither of those.
+    others: Tuple[str, ...]
+    #: Where the association is for some partitions only.
+    partitions: Tuple[str, ...]
+    is_default: bool
+
+    @property
+    def every(self) -> Tuple[str, ...]:
+        return tuple(name for name in (self.default, *self.burst, *self.others) if name)
+
+
+def _accounts(site: Site) -> List[Found]:
+    """The user's accounts, the default one first. Raises `click.ClickException`."""
+    if not isinstance(site.assocs, dict):
+        why = "; ".join(site.troubles) or "Slurm did not tell"
+        raise click.ClickException(
+            f"your Slurm accounts are not known: {why}; see `sbatch-router doctor`"
+        )
+    own: Dict[str, List[Assoc]] = {}
+    for (account, user, _), assoc in site.assocs.items():
+        if user == site.user:
+            own.setdefault(account, []).append(assoc)
+    found = [_found(name, assocs, site) for name, assocs in own.items()]
+    # Burst comes last among equals, for a rule that takes them as listed.
+    found.sort(key=lambda account: (not account.is_default, bool(account.burst), account.name))
+    return found
+
+
+def _found(name: str, assocs: List[Assoc], site: Site) -> Found:
+    allowed = list(
+        dict.fromkeys(qos for a in assocs if isinstance(a.qos, tuple) for qos in a.qos)
+    )  # fmt: skip
+    default = next((a.default_qos for a in assocs if isinstance(a.default_qos, str)), "")
+    records = site.qos if isinstance(site.qos, dict) else {}
+    rest = [qos for qos in allowed if qos != default]
+    burst = [qos for qos in rest if is_burst(qos, name, default, records)]
+    partitions = tuple(a.partition for a in assocs) if all(a.partition for a in assocs) else ()
+    others = tuple(qos for qos in rest if qos not in burst)
+    return Found(name, default, tuple(burst), others, partitions, name == site.default_account)
+
+
+def is_burst(qos: str, account: str, default: str, records: Mapping[str, Qos]) -> bool:
+    """Whether a QOS is the larger, weaker twin of an account's default QOS."""
+    stem = _BURST_NAME.sub("", qos)
+    if stem != qos and stem in (account, default):
+        return True
+    mine, other = _group_limits(records.get(default)), _group_limits(records.get(qos))
+    shared = [tres for tres in ("cpu", "mem") if tres in mine and tres in other]
+    return bool(shared) and all(other[tres] >= BURST_FACTOR * mine[tres] for tres in shared)
+
+
+def _group_limits(qos: Optional[Qos]) -> Dict[str, int]:
+    return _limited(qos.limits, "GrpTRES") if qos is not None else {}
+
+
+def _limited(scope: Scope, kind: str) -> Dict[str, int]:
+    limits = scope.tres.get(kind, {})
+    return {tres: x.limit for tres, x in limits.items() if isinstance(x.limit, int)}
+
+
+def _site_blocks() -> Tuple[Blocked, ...]:
+    """The blocks of the site's own policy, which will bind."""
+    from ..policyfile import PolicyErrors, load
+
+    try:
+        return load("/etc/sbatch-router/policy.yaml").blocked
+    except PolicyErrors:
+        return ()
+
+
+# -- the text ------------------------------------------------------------------------------------
+
+
+def policy_text(
+    found: List[Found], site: Site, live: Snapshot, site_blocks: Tuple[Blocked, ...] = ()
+) -> str:
+    """The policy, as YAML with comments."""
+    blocked = {entry.account: entry for entry in site_blocks}
+    usable = [account for account in found if account.name not in blocked] or found
+    limits = _Limits(site, live)
+    lines = _heading(site, limits)
+    lines += ["version: 1", "", "# In order of preference when all else is equal.", "accounts:"]
+    for account in usable:
+        lines += _account_lines(account, limits)
+    for account in found:
+        if account not in usable:
+            entry = blocked[account.name]
+            lines += _comment(f"{account.name} is blocked by {entry.file}: {entry.reason}", 2)
+    lines += ["", *_BLOCKED, *_rules(usable, limits), *_REST]
+    return "\n".join(lines) + "\n"
+
+
+class _Limits:
+    """Limits in words: slurmctld's own where it told, else sacctmgr's."""
+
+    def __init__(self, site: Site, live: Snapshot) -> None:
+        self.qos: Dict[str, Qos] = {}
+        for records in (site.qos, live.qos):
+            if isinstance(records, dict):
+                self.qos.update(records)
+        config = site.config
+        self.cluster = config.cluster if isinstance(config, Config) else ""
+
+    def words(self, name: str) -> str:
+        """``cpu 80, mem 312.5G, gres/gpu 1; at most 4d a job``."""
+        qos = self.qos.get(name)
+        if qos is None:
+            return "limits not known"
+        parts = [_amount(tres, n) for tres, n in _limited(qos.limits, "GrpTRES").items()]
+        text = ", ".join(parts) or "no group limit"
+        scope = qos.defaults if isinstance(qos.defaults, Scope) else Scope({}, {})
+        each = [_amount(tres, n) for tres, n in _limited(scope, "MaxTRESPU").items()]
+        if each:
+            text += f"; a user {', '.join(each)}"
+        wall = qos.limits.counts.get("MaxWallPJ")
+        if wall is not None and isinstance(wall.limit, int):
+            text += f"; a job {minutes(wall.limit)}"
+        return text
+
+    def wall(self, names: Tuple[str, ...]) -> str:
+        """The longest time all of these QOS allow, for a rule: ``4d``."""
+        found = []
+        for name in names:
+            limit = self.qos[name].limits.counts.get("MaxWallPJ") if name in self.qos else None
+            if limit is not None and isinstance(limit.limit, int):
+                found.append(limit.limit)
+        return minutes(min(found)) if found else "4h"
+
+
+def _amount(tres: str, value: int) -> str:
+    return f"{tres} {format_mem(value) if tres == 'mem' else value}"
+
+
+def _heading(site: Site, limits: _Limits) -> List[str]:
+    today = datetime.date.today().isoformat()
+    on = f" on cluster {limits.cluster}" if limits.cluster else ""
+    lines = _comment(f"Where the jobs of {site.user}{on} may go.")
+    lines += ["#"]
+    lines += _comment(
+        f"Written by `sbatch-router init` on {today} from Slurm's associations; yours to edit. "
+        "Limits in comments are of that day: `sbatch-router status` shows today's, "
+        "`sbatch-router check --live` says what has changed since it was last run. Every key is "
+        "explained in docs/policy.md of sbatch-router."
+    )
+    return lines
+
+
+def _account_lines(account: Found, limits: _Limits) -> List[str]:
+    lines = []
+    if account.is_default:
+        lines.append("  # your default account")
+    if account.partitions:
+        lines += _comment(f"only in partition {', '.join(account.partitions)}", 2)
+    lines.append(f"  - name: {scalar(account.name)}")
+    listed = [name for name in (account.default, *account.burst) if name]
+    if listed:
+        lines.append(f"    qos: [{', '.join(scalar(name) for name in listed)}]")
+        lines += _comment(f"{account.default}: {limits.words(account.default)}", 4)
+    for name in account.burst:
+        lines += _comment(f"{name} (burst): {limits.words(name)}", 4)
+    if account.others:
+        lines += _comment(f"allowed as well: {', '.join(account.others)}", 4)
+    return lines
+
+
+_BLOCKED = [
+    "# An account that is always full of other people's jobs is better left out. The reason is",
+    "# required: it lets somebody lift the block later. `sbatch-router history` says which.",
+    "# blocked:",
+    "#   - account: NAME",
+    "#     reason: full since March; the PI asked us to stay off",
+    "#     review: 2027-01-31      # from this day on, every command reminds you",
+    "",
+]
+
+_REST = [
+    "",
+    "# When every account is full: refuse (sbatch exits with 75 and says what is full), queue,",
+    "# or {wait: 10m}.",
+    "when_full: refuse",
+    "# When only your own jobs are in the way: queue behind them, or refuse.",
+    "own_backlog: queue",
+]
+
+
+def _rules(accounts: List[Found], limits: _Limits) -> List[str]:
+    """Most headroom first; burst QOS are left out until a comment is taken away."""
+    lines = ["# The first rule that matches decides.", "rules:"]
+    burst = tuple(name for account in accounts for name in account.burst)
+    only = []
+    if burst:
+        names = ", ".join(
+            f"{scalar(a.name)}/{scalar(a.default)}" if a.burst and a.default else scalar(a.name)
+            for a in accounts
+        )  # fmt: skip
+        only = [f"    candidates: [{names}]   # no burst"]
+    lines += ["  - name: gpu jobs", '    when: {gpus: ">0"}', *only]
+    lines += ["    order: [gpu, mem]         # most free GPUs first, then most free memory"]
+    if burst:
+        wall = limits.wall(burst)
+        lines += [
+            "  # Burst has more room and usually less priority. To use it for short jobs that do",
+            "  # not fit into what is listed before it, take away the # of these three lines:",
+            "  # - name: short jobs may burst",
+            f'  #   when: {{time: "<={wall}", gpus: 0}}',
+            "  #   order: listed",
+        ]
+    lines += ["  - name: everything else", *only, "    order: [mem, cpu]"]
+    return lines
+
+
+def _comment(text: str, indent: int = 0) -> List[str]:
+    import textwrap
+
+    start = " " * indent + "# "
+    clean = " ".join("".join(c if c.isprintable() else "?" for c in text).split())
+    return textwrap.wrap(
+        clean, _WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def scalar(text: str) -> str:
+    """A name as YAML that our loader reads back as the same text."""
+    if _PLAIN.match(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _write(path: str, text: str) -> None:
+    """Make the file, and its directory. Raises `click.ClickException`."""
+    try:
+        directory = os.path.dirname(path)
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o644)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise click.ClickException(f"{path} is there already, and is left alone") from None
+    except OSError as error:
+        place = error.filename or path
+        raise click.ClickException(f"{place}: {error.strerror}; see --output") from None
