@@ -12,11 +12,11 @@ import time
 from .core.snapshot import Config, Site, Snapshot, binding
 from .core.tres import UNKNOWN
 from .shim import say
-from .state import load, store
+from .state import load, note_busy, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Optional, Tuple
+    from typing import Callable, Mapping, Optional, Tuple
 
     from .core.ledger import Promise
     from .core.policy import Policy
@@ -40,6 +40,13 @@ class Host:
         self.policy = policy
         self.uid = posix.getuid()
         self.user = user_name(self.uid)
+        self._complained = False
+
+    def complain(self, text: str) -> None:
+        """Say the first trouble with our files; the others come of the same cause."""
+        if not self._complained:
+            self._complained = True
+            say(text)
 
     def site(self, store_: Store) -> Site:
         site = store_.load("site", self.user)
@@ -47,11 +54,19 @@ class Host:
             age = time.time() - site.taken_at
             if 0 <= age < (SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS):
                 return site
-        site = self.new_site()
+        return self.new_site(store_)
+
+    def new_site(self, store_: Optional[Store] = None) -> Site:
+        """Ask for it, and store it where that is given."""
+        if store_ is None:
+            return self._ask_site()
+        store_.asking(TIMEOUT)
+        site = self._ask_site()
+        store_.asking(0)
         store_.save("site", self.user, site)
         return site
 
-    def new_site(self) -> Site:
+    def _ask_site(self) -> Site:
         from .slurm.collect import collect_site
 
         return collect_site(self.user, TIMEOUT, TIMEOUT, time.time())
@@ -84,7 +99,9 @@ class Host:
         ledger = store_.ledger()
         now = time.time()
         open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
+        store_.asking(TIMEOUT)
         snapshot = self.fresh(site, look_first=alone and not ledger)
+        store_.asking(0)
         store_.save("snapshot", self._key(), binding(snapshot))
         if open_ != ledger and snapshot.jobs is not UNKNOWN:
             store_.save("ledger", None, open_)
@@ -95,7 +112,10 @@ class Host:
         found = store_.load("everyone", self._key())
         age = time.time() - found.taken_at if isinstance(found, Snapshot) else -1.0
         if not (isinstance(found, Snapshot) and 0 <= age < self.policy.cache_seconds):
-            found = self.fresh(self.site(store_), everyone=True)
+            site = self.site(store_)
+            store_.asking(TIMEOUT)
+            found = self.fresh(site, everyone=True)
+            store_.asking(0)
             store_.save("everyone", self._key(), found)
         return found
 
@@ -135,13 +155,19 @@ class Host:
 class Store:
     """State files under the lock; without it they are read and never written."""
 
-    def __init__(self, place: str, held: bool) -> None:
+    def __init__(self, place: str, held: bool, complain: Callable[[str], None] = say) -> None:
         self._place = place
         self._held = held
+        self._complain = complain
         self._ledger: Optional[Tuple[Promise, ...]] = None
 
     def load(self, name: str, key: object) -> object:
         return load(f"{self._place}/{name}", key)
+
+    def asking(self, seconds: float) -> None:
+        """Let those who wait for the lock know that Slurm may take `seconds` to answer."""
+        if self._held:
+            note_busy(self._place, seconds)
 
     def save(self, name: str, key: object, value: object) -> None:
         if name == "ledger":
@@ -152,7 +178,7 @@ class Store:
         try:
             store(f"{self._place}/{name}", key, value)
         except OSError as error:
-            say(f"cannot write {self._place}/{name}: {error.strerror}")
+            self._complain(f"cannot write {self._place}/{name}: {error.strerror}")
 
     def ledger(self) -> Tuple[Promise, ...]:
         if self._ledger is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posix
 
 from .core.policy import Policy
-from .shim import say
 from .state import Lock, StateError, directory, load, store
 
 TYPE_CHECKING = False
@@ -32,12 +31,14 @@ def find_policy(paths: Sequence[str], environ: Mapping[bytes, bytes]) -> Policy:
     if isinstance(found, Policy):
         return found
     policy = compile_policy(paths)
-    with Lock(place) as lock:
+    # Not waited for: whoever has the lock may be doing the same. Trouble with the directory
+    # is told where it costs the ledger.
+    with Lock(place, wait=0) as lock:
         if lock.held:
             try:
                 store(name, key, policy)
-            except OSError as error:
-                say(f"cannot write {name}: {error.strerror}")
+            except OSError:
+                return policy
     return policy
 
 
@@ -46,12 +47,23 @@ def _identity(path: str) -> Tuple[str, int, int, int]:
     return (path, found.st_mtime_ns, found.st_size, found.st_ino)
 
 
+def _refuse_pipe(path: str) -> None:
+    """Raise `PolicyTrouble` for what opening or reading may never come back from."""
+    try:
+        kind = posix.stat(path).st_mode & 0o170000
+    except (OSError, ValueError):
+        return
+    if kind not in (0o100000, 0o040000):
+        raise PolicyTrouble(f"policy error: {path}:1: file: not a regular file")
+
+
 def compile_policy(paths: Sequence[str]) -> Policy:
     """Read the YAML. Raises `PolicyTrouble`. Slow: it imports a YAML parser."""
     from . import policyfile
 
     policies = []
     for path in paths:
+        _refuse_pipe(path)
         try:
             policies.append(policyfile.load(path))
         except policyfile.PolicyErrors as errors:

@@ -243,12 +243,13 @@ class _Work:
         try:
             place = directory(self.environ)
         except StateError as error:
-            say(f"{error}; going on without what was promised to other submissions")
+            words = f"{error}; going on without what was promised to other submissions"
+            self.host.complain(words)
             return self._decide(self.host.fresh(self.host.new_site()), ())
         with Lock(place) as lock:
             if lock.trouble and self.promise:
-                say(f"{lock.trouble}; going on without the ledger")
-            store_ = Store(place, lock.held)
+                self.host.complain(f"{lock.trouble}; going on without the ledger")
+            store_ = Store(place, lock.held, self.host.complain)
             considered = self._with_store(store_)
             if self.promise and considered.decision.action in ("route", "queue"):
                 store_.save("ledger", None, (*store_.ledger(), self._promise(considered)))
@@ -261,8 +262,7 @@ class _Work:
             site = self.host.site(store_)
             if time.time() - site.taken_at > SITE_RECHECK_SECONDS:
                 # An account may have been granted since: never refuse on old facts.
-                site = self.host.new_site()
-                store_.save("site", self.host.user, site)
+                site = self.host.new_site(store_)
                 considered = self._decide(self.host.collect(store_, site), store_.ledger())
         return considered
 

@@ -49,6 +49,9 @@ _CODES = {record: code for code, record in enumerate(_RECORDS)}
 _TUPLE, _UNKNOWN, _FROZENSET = -1, -2, -3
 _NESTED = frozenset((tuple, dict))
 
+#: The largest prime of 30 bits, one digit of Python's integers: dividing by it is fast.
+_PRIME = 1073741789
+
 _S_IFMT, _S_IFDIR, _S_IFREG = 0o170000, 0o040000, 0o100000
 
 
@@ -98,7 +101,8 @@ class Lock:
     `held` tells whether we got it: on a file system without working locks, or behind a
     stopped process, the caller goes on without the ledger. The wait ends `wait` seconds after
     the last sign that others get on with their work (the ledger changed), in a burst of
-    submissions as late as `MAX_WAIT`.
+    submissions as late as `MAX_WAIT`. Whoever asks Slurm meanwhile is waited for as long as
+    that may take, since the answer serves all (`note_busy`).
     """
 
     MAX_WAIT = 15.0
@@ -127,6 +131,7 @@ class Lock:
         now = time.monotonic()
         deadline, latest = now + self._wait, now + self.MAX_WAIT
         ledger = self._ledger_time()
+        answered = 0.0
         pause = 0.001
         while True:
             try:
@@ -138,7 +143,11 @@ class Lock:
                 if changed != ledger:
                     ledger = changed
                     deadline = min(time.monotonic() + self._wait, latest)
-                if time.monotonic() >= deadline:
+                if not answered:
+                    left = posix.fstat(self._fd).st_mtime - time.time()
+                    if 0 < left < self.MAX_WAIT:
+                        answered = time.monotonic() + left + 0.2
+                if time.monotonic() >= max(deadline, answered):
                     self.trouble = f"{self._path}/lock stayed locked for {self._wait:g} s"
                     return
             time.sleep(pause)
@@ -156,10 +165,24 @@ class Lock:
         self.held = False
 
 
+def note_busy(place: str, seconds: float) -> None:
+    """Tell those who wait for the lock of `place` that we may need `seconds` more.
+
+    The lock file's time is when that will be over.
+    """
+    until = time.time() + seconds
+    try:
+        posix.utime(place + "/lock", (until, until))
+    except OSError:
+        return
+
+
 def load(path: str, key: object) -> object:
     """What `store` wrote with this `key`; None when there is nothing (whole) of ours there."""
     try:
-        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW)
+        # O_NONBLOCK: a FIFO of that name must not be waited for.
+        flags = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
+        fd = posix.open(path, flags)
     except OSError:
         return None
     try:
@@ -171,13 +194,21 @@ def load(path: str, key: object) -> object:
         return None
     finally:
         posix.close(fd)
+    if data[:4] != _sum(data[4:]):
+        # marshal may take gigabytes, or crash, over garbage.
+        return None
     try:
-        stored = marshal.loads(data)
+        stored = marshal.loads(data[4:])
         if stored[0] != (FORMAT, _layout(), key):
             return None
         return _decode(stored[1])
     except (ValueError, EOFError, TypeError, IndexError, KeyError):
         return None
+
+
+def _sum(data: bytes) -> bytes:
+    """Four bytes that tell whole data from garbage; a checksum module would cost an import."""
+    return (int.from_bytes(data, "little") % _PRIME).to_bytes(4, "little")
 
 
 def _layout() -> int:
@@ -202,6 +233,7 @@ def store(path: str, key: object, value: object) -> None:
     Raises OSError when the file system does not take it; what was there then stays.
     """
     data = marshal.dumps(((FORMAT, _layout(), key), _encode(value)))  # type: ignore[arg-type]
+    data = _sum(data) + data
     temporary = path + ".new"
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NOFOLLOW
     fd = posix.open(temporary, flags, 0o600)
@@ -209,9 +241,13 @@ def store(path: str, key: object, value: object) -> None:
         view = memoryview(data)
         while view:
             view = view[posix.write(fd, view) :]
+        posix.rename(temporary, path)
+    except OSError:
+        # On a full disk the half of it is in the way of others.
+        posix.unlink(temporary)
+        raise
     finally:
         posix.close(fd)
-    posix.rename(temporary, path)
 
 
 def _encode(value: object) -> object:

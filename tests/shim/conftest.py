@@ -19,7 +19,7 @@ from sbatch_router import shim as shim_module
 from sbatch_router import shimfile
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKES = ROOT / "tests" / "fakes" / "bin"
+FAKES = ROOT / "tests" / "fakes"
 
 #: The seed's lab and no more: two accounts with a limit each.
 SEED = """\
@@ -109,13 +109,13 @@ class Bed:
         self.python = self._usable_python()
         self.lib = place / "lib"
         self.bin = place / "bin"
-        self.fakes = place / "fakes"
+        self.fakes = place / "fakes" / "bin"
         self.policies = place / "policies"
         self.scripts = place / "scripts"
         for path in (self.lib, self.bin, self.policies, self.scripts):
             path.mkdir()
-        shutil.copytree(FAKES, self.fakes)
-        for path in (self.fakes, *self.fakes.rglob("*")):
+        shutil.copytree(FAKES, place / "fakes")
+        for path in (place / "fakes").rglob("*"):
             path.chmod(0o755)
         self.make_package(self.lib)
         self.make_shim(self.bin)
@@ -156,6 +156,15 @@ class Bed:
         target.write_text(shimfile.text(self.python, [str(lib or self.lib)], real))
         target.chmod(0o755)
         return target
+
+    def faulty(self, fault: str, *commands: str) -> str:
+        """A PATH with the shim in which `commands` fail as tests/fakes/faults/FAULT does."""
+        place = self.place / "faulty" / f"{fault}-{'-'.join(commands)}"
+        if not place.exists():
+            place.mkdir(parents=True)
+            for command in commands:
+                (place / command).symlink_to(self.place / "fakes" / "faults" / fault)
+        return f"{place}:{self.bin}:{self.cluster.env['PATH']}"
 
     def private(self, name: str, user: str, mode: int = 0o700) -> Path:
         """A directory of a user's own."""

@@ -311,7 +311,7 @@ cache: 0
 
 
 def test_unknown_is_neither_zero_nor_unlimited(bed: Bed) -> None:
-    env = {"PATH": f"{bed.fakes}/silent:{bed.bin}:{bed.cluster.env['PATH']}"}
+    env = {"PATH": bed.faulty("silent", "scontrol", "sacctmgr", "squeue")}
     env["XDG_RUNTIME_DIR"] = str(bed.private("run/unknown", "alice"))
     explained = bed.explain(*SMALL, env=env)
     assert explained["action"] == "pass"
