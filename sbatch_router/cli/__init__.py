@@ -9,8 +9,10 @@ from __future__ import annotations
 COMMANDS = {
     "check": "check",
     "diagnose": "diagnose",
+    "doctor": "doctor",
     "explain": "explain",
     "init": "init",
+    "history": "history",
     "install-shim": "install_shim",
     "live-accounts": "live_accounts",
     "reroute": "reroute",
