@@ -46,11 +46,14 @@ class JobDesc:
     __slots__ = (
         "contiguous",
         "cores_per_socket",
+        "cpus_asked",
         "cpus_per_gpu",
         "cpus_per_task",
         "exclusive",
         "extra_set",
         "gpus",
+        "gres_flags",
+        "ntasks_asked",
         "gpus_per_node",
         "gpus_per_socket",
         "gpus_per_task",
@@ -105,6 +108,11 @@ class JobDesc:
         self.gpus_per_task = ""
         self.gres: Optional[str] = None
         self.licenses = ""
+        #: Whether --cpus-per-task was given (Slurm's orig_cpus_per_task).
+        self.cpus_asked = False
+        #: Whether --ntasks was given.
+        self.ntasks_asked = False
+        self.gres_flags = False
         self.overcommit = False
         self.exclusive = False
         self.contiguous = False
@@ -122,6 +130,7 @@ def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobD
         take = _TAKES.get(name)
         if take is not None:
             take(job, name, given.value)
+    job.ntasks_asked = "ntasks" in options
     _exclusions(options)
     if release >= (23, 2):
         _newer_exclusions(job, options, release)
@@ -279,6 +288,7 @@ def _take_distribution(job: JobDesc, name: str, value: str) -> None:
 def _take_gres_flags(job: JobDesc, name: str, value: str) -> None:
     if not _GRES_FLAGS.issuperset(value.lower().split(",")):
         raise ValueError(f"--gres-flags is not known: {value!r}")
+    job.gres_flags = True
 
 
 def _take_no_kill(job: JobDesc, name: str, value: str) -> None:

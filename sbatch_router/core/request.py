@@ -5,11 +5,12 @@ from __future__ import annotations
 from .gresreq import count_tres, memory_of, validate
 from .jobdesc import INFINITE, apply_hint, read_options, settle
 from .record import Record
+from .start import at_start
 from .units import count_array, parse_licenses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Tuple
+    from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
     from .gresreq import GresState
     from .jobdesc import JobDesc
@@ -48,7 +49,7 @@ class Need(Record):
     """What one job (one array task) asks of the limits on one partition.
 
     `tres` is ReqTRES as slurmctld computes it at submission. A TRES named in `later` is
-    settled only when the job starts (its amount here is the least it can be).
+    settled only when the job starts.
     """
 
     tres: Tres
@@ -58,6 +59,10 @@ class Need(Record):
     time_given: bool = True
     #: TRES that a job's Node-scoped limits (MaxTRESPN) see: the most on one node.
     per_node: Tres = {}
+    #: What the job will hold once it runs, which running limits are judged by: whole cores,
+    #: whole nodes, what GPUs bring. DenyOnLimit and submit-time checks see `tres` instead.
+    at_start: Tres = {}
+    #: TRES whose `at_start` is only the least it can be.
     later: Tuple[str, ...] = ()
     #: Why this cannot be judged on this partition, one clause each.
     doubts: Tuple[str, ...] = ()
@@ -93,10 +98,26 @@ def _resolve(request: Request, partition: Partition, config: Config) -> Need:
     for name, count in parse_licenses(job.licenses).items():
         tres[f"license/{name}"] = count
     tres.update(count_tres(states))
+    limit = _time_limit(job, partition)
+    job.cpus_asked = job.cpus_per_task is not None
+    held, later = at_start(job, states, tres, partition, config)
     if config.tres is not None:
-        tres = {name: amount for name, amount in tres.items() if name in config.tres}
+        tres = _tracked(tres, config.tres)
+        held = _tracked(held, config.tres)
     tres["billing"] = _billing(tres, partition, config)
-    return Need(tres, _time_limit(job, partition), time_given=job.time_given)
+    held["billing"] = _billing(held, partition, config)
+    return Need(tres, limit, job.time_given, at_start=held, later=_more(later, partition))
+
+
+def _tracked(tres: Tres, names: FrozenSet[str]) -> Tres:
+    """Only what AccountingStorageTRES tracks has a count, and so can have a limit."""
+    return {name: amount for name, amount in tres.items() if name in names}
+
+
+def _more(later: Tuple[str, ...], partition: Partition) -> Tuple[str, ...]:
+    """Billing is settled when all that is billed is."""
+    billed = partition.billing_weights or ("cpu",)
+    return (*later, "billing") if any(name in billed for name in later) else later
 
 
 def _check_array(request: Request, config: Config) -> None:

@@ -45,6 +45,8 @@ class Qos(Record):
     #: The per-user and per-account limits of a user or account without a row (sacctmgr).
     defaults: Union[Scope, Unknown] = UNKNOWN
     priority: Amount = UNKNOWN
+    #: What the QOS charges a minute as; limits on minutes see it only with UsageFactorSafe.
+    usage_factor: Union[float, None, Unknown] = UNKNOWN
 
 
 class Assoc(Record):
@@ -93,6 +95,11 @@ class Partition(Record):
     #: node" means to slurmctld at submission.
     node_memory: Optional[int] = None
     node_cpus: Optional[int] = None
+    #: Threads per core and GRES (``gres/gpu``, ``gres/gpu:a100``) of that node.
+    threads_per_core: Optional[int] = None
+    node_gres: Tres = {}
+    #: The partition's nodes as Slurm writes them (``n[1-4]``); empty: not known.
+    nodes: str = ""
     #: Raw ``Key=Value`` pairs of ``scontrol show partition`` that have no field above.
     other: Dict[str, str] = {}
 
@@ -108,6 +115,7 @@ class Config(Record):
     def_mem_per_node: Optional[int] = None
     def_cpu_per_gpu: Optional[int] = None
     def_mem_per_gpu: Optional[int] = None
+    max_mem_per_cpu: Optional[int] = None
     #: Upper-cased words of SelectTypeParameters.
     select: FrozenSet[str] = frozenset()
     priority_flags: FrozenSet[str] = frozenset()
