@@ -8,6 +8,7 @@ from __future__ import annotations
 #: Command name -> module in this package, which exports `command`.
 COMMANDS = {
     "check": "check",
+    "completion": "completion",
     "diagnose": "diagnose",
     "doctor": "doctor",
     "explain": "explain",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
-from typing import Optional
+import os
+from typing import Any, Optional
 
 import click
 
@@ -25,8 +27,42 @@ class LazyGroup(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a bug of ours is one line, unless SBATCH_ROUTER_DEBUG is set."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if pipe or os.environ.get("SBATCH_ROUTER_DEBUG"):
+                raise
+            text = f"internal error: {type(error).__name__}: {error}"
+            hint = "please report it, with what SBATCH_ROUTER_DEBUG=1 adds"
+            raise click.ClickException(f"{text}; {hint}") from None
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sbatch-router")
 def group() -> None:
-    """Submit each Slurm job to the account that has room now."""
+    """Submit each Slurm job to the account that has room now.
+
+    A policy says which of your Slurm accounts a job may go to. The sbatch that
+    `install-shim` writes looks at how full they are at that moment, puts --account and --qos
+    into the call, and becomes the real sbatch. SBATCH_ROUTER=off sbatch ... bypasses it once.
+
+    \b
+    To begin:
+      sbatch-router init             write a policy from your accounts
+      sbatch-router check --live     compare it with Slurm
+      sbatch-router explain job.sh   see where a job would go, and why
+      sbatch-router install-shim ~/bin
+      sbatch-router doctor           when something does not work
+
+    \b
+    Files:
+      $SBATCH_ROUTER_POLICY, ~/.config/sbatch-router/policy.yaml,
+      /etc/sbatch-router/policy.yaml                  the policy: the first counts
+      ~/.local/state/sbatch-router/                   the log of decisions
+      $XDG_RUNTIME_DIR/sbatch-router/                 what Slurm said a moment ago
+    """

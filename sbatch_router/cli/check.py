@@ -58,8 +58,11 @@ def _policy(file: str, live: bool) -> Tuple[List[str], bool]:
     findings = [*checked.errors, *checked.warnings]
     if live and checked.policy is not None:
         from .check_live import ask, live_findings
+        from .check_live import drift_findings as drift
 
-        findings += live_findings(checked.policy, checked.lines, ask())
+        site = ask()
+        findings += live_findings(checked.policy, checked.lines, site)
+        findings += drift(checked.policy, checked.lines, site)
     findings.sort(key=lambda finding: finding.line)
     lines = [str(finding) for finding in findings]
     failed = any(not finding.warning for finding in findings)

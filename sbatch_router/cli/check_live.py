@@ -44,6 +44,13 @@ def live_findings(policy: Policy, lines: Mapping[str, int], site: Site) -> List[
     return [*report.errors, *report.warnings]
 
 
+def drift_findings(policy: Policy, lines: Mapping[str, int], site: Site) -> List[Finding]:
+    """Limits that changed since this user last checked; remembers those of today."""
+    from ._drift import drift
+
+    return drift(policy, lines, site)
+
+
 def _settings(site: Site, report: Report) -> None:
     config = site.config
     if isinstance(config, Config) and not config.enforce & {"limits", "safe"}:
