@@ -139,6 +139,16 @@ class Host:
 
         accounts = [a.name for a in self.policy.accounts]
         qos = [q for a in self.policy.accounts for q in a.qos or ()]
+        if self.policy.source == "pyslurm":
+            from .source import by_pyslurm
+
+            found, trouble, new = by_pyslurm(
+                self.environ, site, accounts, qos, self.uid, TIMEOUT, everyone=everyone
+            )
+            if found is not None:
+                return found
+            if new:
+                self.complain(f"{trouble}; asked scontrol instead")
         return collect_live(
             site,
             accounts,

@@ -59,11 +59,16 @@ SLURM_LIB_DIR=$(dirname "$(find /usr/lib -name libslurmfull.so | head -1)")
 CFLAGS="-w -O1 -include $here/slurm-26.05-compat.h"
 PYSLURM_BUILD_JOBS=$(nproc)
 export SLURM_LIB_DIR CFLAGS PYSLURM_BUILD_JOBS
-"$scratch/$build" setup.py -q bdist_wheel --dist-dir "$scratch/wheels" >"$scratch/log" 2>&1 || {
+# The command first: setup.py builds nothing when an option comes before it.
+"$scratch/$build" setup.py build_ext -j "$PYSLURM_BUILD_JOBS" bdist_wheel --dist-dir "$scratch/wheels" >"$scratch/log" 2>&1 || {
     tail -60 "$scratch/log" >&2
     fail "pyslurm $version does not compile against Slurm $found"
 }
 $pip install --no-deps --no-index "$scratch"/wheels/*.whl
-"$python" -c '
-import importlib.metadata
-print("pyslurm", importlib.metadata.version("pyslurm"))'
+# Importing it would end this process, as there is no slurm.conf yet. -I: not the sources here.
+"$python" -I -c '
+from importlib.metadata import distribution
+made = distribution("pyslurm")
+names = [str(path) for path in made.files if path.suffix == ".so"]
+assert any("core/job" in name for name in names), "no extension modules were built"
+print("pyslurm", made.version, len(names), "extension modules")'
