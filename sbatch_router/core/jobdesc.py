@@ -52,12 +52,11 @@ class JobDesc:
         "exclusive",
         "extra_set",
         "gpus",
-        "gres_flags",
-        "ntasks_asked",
         "gpus_per_node",
         "gpus_per_socket",
         "gpus_per_task",
         "gres",
+        "gres_flags",
         "hosts",
         "licenses",
         "max_nodes",
@@ -67,6 +66,7 @@ class JobDesc:
         "min_cpus",
         "min_nodes",
         "nodes_set",
+        "ntasks_asked",
         "ntasks_per_core",
         "ntasks_per_gpu",
         "ntasks_per_node",
@@ -139,9 +139,7 @@ def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobD
     return job
 
 
-def _newer_exclusions(
-    job: JobDesc, options: Mapping[str, Given], release: Tuple[int, ...]
-) -> None:
+def _newer_exclusions(job: JobDesc, options: Mapping[str, Given], release: Tuple[int, ...]) -> None:
     """Rules between options that came with 23.02 and 23.11 (`validate_options_...`)."""
     exclusive, shared = options.get("exclusive"), options.get("oversubscribe")
     if exclusive is not None and shared is not None and exclusive.origin != "env":
