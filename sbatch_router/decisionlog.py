@@ -30,8 +30,12 @@ def append(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
         except FileNotFoundError:
             _make_parents(path)
             fd = _open_log(path)
-        posix.write(fd, line.encode())
-        posix.close(fd)
+        try:
+            if _is_torn(fd):
+                line = "\n" + line
+            posix.write(fd, line.encode())
+        finally:
+            posix.close(fd)
     except OSError:
         # A full disk or a home without write access is no reason to bother anyone.
         return
@@ -39,17 +43,24 @@ def append(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
 
 def log_path(environ: Mapping[bytes, bytes]) -> str:
     """``decisions.jsonl`` in the user's state directory (XDG); empty without a home."""
-    base = environ.get(b"XDG_STATE_HOME") or (
-        environ[b"HOME"] + b"/.local/state" if environ.get(b"HOME") else b""
-    )
+    base = environ.get(b"XDG_STATE_HOME", b"")
+    if base[:1] != b"/":
+        # Relative paths are to be ignored, says the XDG specification.
+        base = environ.get(b"HOME", b"") and environ[b"HOME"] + b"/.local/state"
     return (
         base.decode("utf-8", "surrogateescape") + "/sbatch-router/decisions.jsonl" if base else ""
     )
 
 
 def _open_log(path: str) -> int:
-    flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW
+    flags = posix.O_RDWR | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW
     return posix.open(path, flags | posix.O_NONBLOCK, 0o600)
+
+
+def _is_torn(fd: int) -> bool:
+    """Whether the last line has no end: a full disk took the rest of it."""
+    end = posix.lseek(fd, 0, 2)
+    return end > 0 and posix.pread(fd, 1, end - 1) != b"\n"
 
 
 def _make_parents(path: str) -> None:

@@ -152,7 +152,8 @@ def become_sbatch(argv: Sequence[str], sbatch: str = "") -> NoReturn:
     """execv the real sbatch as ``sbatch``, in the environment and signals we were given."""
     sbatch = sbatch or real_sbatch()
     forget_coerced_locale()
-    # Python ignores these, and an ignored signal stays ignored in sbatch and in the job.
+    # Python ignores these, and an ignored signal would stay ignored in sbatch. What they were
+    # before Python started cannot be known; the default is what a shell's child has.
     for name in ("SIGPIPE", "SIGXFSZ"):
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
     try:

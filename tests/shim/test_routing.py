@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 
 import pytest
 
@@ -127,11 +128,8 @@ def test_refusal_names_who_holds_the_pool(bed: Bed) -> None:
     fill(bed, "clive", "250000M")
     fill(bed, "maigan", "600000M")
     text = bed.sbatch(*GPU_JOB, policy=SEED).err.decode()
-    if "held by" not in text:
-        pytest.skip("who holds a pool is not told yet")
     held = [line.strip() for line in text.splitlines() if "held by" in line]
-    assert len(held) == 2
-    assert all("bob" in line for line in held), held
+    assert held == ["held by bob 250000M", "held by bob 600000M"]
 
 
 def test_B12_more_than_any_pool_holds(bed: Bed) -> None:
@@ -205,6 +203,29 @@ def test_two_of_mine_at_once_do_not_take_one_place(bed: Bed) -> None:
     words = sorted(err.decode().split(":")[1].split()[0] for (_, err), _ in done)
     # One fits; behind it the others wait for alice's own job, and are told so.
     assert words == ["queued", "queued", "submitted"], done
+
+
+def _requests(bed: Bed) -> Counter[str]:
+    """What slurmctld was asked, by the name of the message."""
+    text = bed.cluster.run("sdiag").stdout
+    text = text[text.index("by message type") : text.index("by user")]
+    found = re.findall(r"(\w+)\s*\(\s*\d+\)\s*count:(\d+)", text)
+    return Counter({name: int(count) for name, count in found if "STATS" not in name})
+
+
+def test_many_submissions_ask_slurm_once(bed: Bed) -> None:
+    """At most two requests a cache interval, however many submit; the answer serves all."""
+    env = {"XDG_RUNTIME_DIR": str(bed.private("run/once", "alice"))}
+    held = ("-H", "--mem=1M", "--wrap", "true")
+    bed.sbatch(*held, policy="version: 1\naccounts: [clive]\n", env=env)  # what is kept for hours
+    policy = "version: 1\naccounts: [clive, maigan]\ncache: 1h\n"
+    before = _requests(bed)
+    started = [bed.popen(["sbatch", *held], policy=policy, env=env) for _ in range(10)]
+    assert [(p.communicate(timeout=60), p.returncode)[1] for p in started] == [0] * 10
+    asked = _requests(bed) - before
+    assert asked.pop("REQUEST_SUBMIT_BATCH_JOB") == 10
+    assert asked["REQUEST_ASSOC_MGR_INFO"] == 1
+    assert sum(asked.values()) <= 2, asked
 
 
 # -- what the user named ---------------------------------------------------------------------
