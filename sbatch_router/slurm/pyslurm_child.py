@@ -156,10 +156,19 @@ def _number(value: Any) -> Optional[int]:
     return value
 
 
-def _assocs(pyslurm: Any) -> List[Dict[str, Any]]:
-    """The associations that the database shows us, of all clusters."""
+def _assocs(pyslurm: Any) -> Optional[List[Dict[str, Any]]]:
+    """The associations that the database shows us, of all clusters.
+
+    None where pyslurm fails over one of them, as it does over a limit of ``mem=0``
+    (dehumanize() in pyslurm/utils/helpers.pyx gives None for 0).
+    """
+    try:
+        records = pyslurm.db.Associations.load().values()
+    except TypeError as error:
+        print(f"associations cannot be read: {error}")
+        return None
     found = []
-    for record in pyslurm.db.Associations.load().values():
+    for record in records:
         tres = {
             kind: _amounts(getattr(record, name))
             for name, kind in _ASSOC_TRES.items()

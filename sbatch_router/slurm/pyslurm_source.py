@@ -420,11 +420,15 @@ class _Reader:
             else:
                 used: Amount = UNKNOWN if kind in _UNCOUNTED else None
                 tres[kind] = {name: Limit(limit, used) for name, limit in found.items()}
-        counts = {kind: Limit(limit, _used(kind, use)) for kind, limit in limits.counts.items()}
+        counts = {
+            kind: Limit(limit, _used(kind, limit, use)) for kind, limit in limits.counts.items()
+        }
         return Scope(tres, counts)
 
 
-def _used(kind: str, use: _Use) -> Amount:
+def _used(kind: str, limit: Amount, use: _Use) -> Amount:
+    if kind in ("MaxJobs", "MaxSubmitJobs") and limit is None:
+        return None  # as scontrol shows it
     if kind in _JOBS:
         return use.jobs
     if kind in _SUBMITTED:
