@@ -54,7 +54,8 @@ def slots(room: Room, job: Job) -> int:
     if not job.gpus and not job.cpu:
         # What nobody sized is counted in CPUs, as the static cpu_slots are.
         counts.append(1 if room.cpu is None else room.cpu)
-    return max(0, min(counts))
+    # Nothing said and nothing known of what it takes: a place for one.
+    return max(0, min(counts, default=1))
 
 
 def share(items: int, weights: Sequence[int]) -> List[int]:
