@@ -132,6 +132,7 @@ def _partition(name: str, default: bool) -> Partition:
         total_cpus=12800,
         node_memory=2**20,
         node_cpus=128,
+        threads_per_core=1,
     )
 
 

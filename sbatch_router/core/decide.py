@@ -1,25 +1,26 @@
 """The decision: which account a job goes to, or why none. Pure; `explain` prints its result.
 
-Words (DESIGN): a candidate is an account + QOS + partition; its verdict is one of
-
-fits          it would start as far as limits go, even after all I queued or promised
-waits_mine    only my own jobs are in the way
-waits_others  other users' jobs are in the way
-never         the request exceeds a limit itself
-not_allowed   no association, a QOS or partition closed to it, or a submit limit reached
-blocked       the policy forbids it
-unknown       Slurm did not tell
+candidates.py judges each account and QOS; here one of them is chosen.
 """
 
 from __future__ import annotations
 
-from .limits import START, SUBMIT, Limits, Place, limits
+from .candidates import (
+    BLOCKED,
+    FITS,
+    NEVER,
+    NOT_ALLOWED,
+    UNKNOWN_VERDICT,
+    VERDICTS,
+    WAITS_MINE,
+    WAITS_OTHERS,
+    Candidate,
+    Judge,
+)
 from .match import matches, snakemake_facts, why_not
-from .mine import Mine
 from .policy import Rule
 from .record import Record
-from .request import resolve
-from .snapshot import Config, Partition
+from .snapshot import Config
 from .tres import UNKNOWN
 
 TYPE_CHECKING = False
@@ -27,21 +28,9 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
     from .ledger import Promise
-    from .limits import Check
     from .policy import Account, Blocked, Policy, WhenFull
     from .request import Need, Request
-    from .snapshot import Assoc, Snapshot
-
-FITS = "fits"
-WAITS_MINE = "waits_mine"
-WAITS_OTHERS = "waits_others"
-NEVER = "never"
-NOT_ALLOWED = "not_allowed"
-BLOCKED = "blocked"
-UNKNOWN_VERDICT = "unknown"
-
-#: Best first.
-VERDICTS = (FITS, WAITS_MINE, WAITS_OTHERS, UNKNOWN_VERDICT, NEVER, NOT_ALLOWED, BLOCKED)
+    from .snapshot import Partition, Snapshot
 
 #: sbatch options that make any judgement of ours pointless: nothing is queued, or elsewhere.
 _PASS_OPTIONS = {
@@ -50,28 +39,6 @@ _PASS_OPTIONS = {
     "version": "asks for the version",
     "test-only": "submits nothing (--test-only)",
 }
-
-
-class Candidate(Record):
-    """One account + QOS on the request's partition, judged."""
-
-    account: str
-    qos: str
-    partition: str
-    verdict: str
-    #: The reason squeue would show if it were submitted here now; empty: it would start.
-    reason: str
-    #: One clause for people.
-    why: str
-    checks: Tuple[Check, ...] = ()
-    #: TRES -> what is left for me; None: unlimited. Only TRES asked for or ordered by.
-    headroom: Dict[str, Optional[int]] = {}
-    #: My pending jobs and promises here, in jobs.
-    backlog: int = 0
-    #: Tasks of the array that could start now.
-    starts: int = 0
-    #: sbatch itself would refuse the job here.
-    refused: bool = False
 
 
 class Decision(Record):
@@ -142,16 +109,17 @@ class _Deciding:
         self.request = request
         self.snapshot = snapshot
         self.policy = policy
-        self.mine = Mine(snapshot, ledger)
         self.blocked: Dict[str, Blocked] = {b.account: b for b in reversed(policy.blocked)}
         self.partitions = _partitions(request, snapshot)
-        self.need: Optional[Need] = None
-        if self.partitions and isinstance(snapshot.config, Config):
-            self.need = resolve(request, self.partitions[0], snapshot.config)
+        self.judge = Judge(request, snapshot, ledger, self.partitions)
+        self.need = self.judge.need(self.partitions[0]) if self.partitions else None
         self.facts = _facts(request, self.need, self.partitions, snapshot.user)
         self.rule = _first_rule(policy, self.facts)
 
     def decide(self) -> Decision:
+        given = self.request.given("account")
+        if given and not given.value:
+            return self._decision("pass", "an empty account is not in the policy")
         asked = self._asked_account()
         listed = {a.name for a in self.policy.accounts}
         if asked and asked not in listed and asked not in self.blocked:
@@ -159,6 +127,8 @@ class _Deciding:
         mode = self._mode(asked)
         if asked and mode == "keep":
             return self._keep(asked)
+        if self._foreign_qos():
+            return self._decision("pass", f"qos {self._asked_qos()} is not in the policy")
         candidates = self._candidates()
         if asked and mode == "prefer":
             candidates = _asked_first(candidates, asked, self._asked_qos())
@@ -203,33 +173,26 @@ class _Deciding:
         named = {a.name for a in self.policy.accounts}
         for name, blocked in self.blocked.items():
             if name not in named:
-                found.append(self._refused_candidate(name, "", BLOCKED, _block_text(blocked)))
+                found.append(self._blocked_candidate(name, "", _block_text(blocked)))
         return tuple(found)
 
     def _qos_names(self, account: Account) -> Tuple[str, ...]:
         if account.qos:
             return account.qos
-        assoc = self._assoc(account.name)
+        assoc = self.judge.assoc(account.name)
         if assoc is not None and isinstance(assoc.default_qos, str):
             return (assoc.default_qos,)
         asked = self._asked_qos()
         return (asked,)
 
-    def _refused_candidate(self, account: str, qos: str, verdict: str, why: str) -> Candidate:
-        return Candidate(account, qos, self._partition_text(), verdict, "", why)
-
-    def _partition_text(self) -> str:
-        return ",".join(p.name for p in self.partitions)
+    def _blocked_candidate(self, account: str, qos: str, why: str) -> Candidate:
+        return Candidate(account, qos, self.judge.partition_text, BLOCKED, "", why)
 
     def _candidate(self, account: Account, qos: str) -> Candidate:
         no = self._policy_forbids(account, qos)
         if no:
-            return self._refused_candidate(account.name, qos, BLOCKED, no)
-        verdict, why = self._unable(account.name, qos)
-        if verdict:
-            return self._refused_candidate(account.name, qos, verdict, why)
-        judged = [self._judge(account.name, qos, p) for p in self.partitions]
-        return min(judged, key=lambda c: (VERDICTS.index(c.verdict), bool(c.reason)))
+            return self._blocked_candidate(account.name, qos, no)
+        return self.judge.judge(account.name, qos)
 
     def _policy_forbids(self, account: Account, qos: str) -> str:
         blocked = self.blocked.get(account.name)
@@ -244,90 +207,25 @@ class _Deciding:
             name == account.name and only in (None, qos) for name, only in chosen
         ):
             return f"not among the candidates of rule {self.rule.name!r}"
-        asked = self._asked_qos()
-        given = self.request.given("qos")
-        if asked and given and qos not in asked.split(","):
-            mode = self.policy.explicit_account.get(given.origin, "keep")
-            if mode == "keep" or not self._asked_account():
-                return f"--qos={asked} was asked for"
+        if self._insists_on_qos() and qos not in self._asked_qos().split(","):
+            return f"--qos={self._asked_qos()} was asked for"
         return ""
 
-    def _unable(self, account: str, qos: str) -> Tuple[str, str]:
-        """not_allowed or unknown, and why, before any limit is looked at."""
-        if not isinstance(self.snapshot.config, Config):
-            return UNKNOWN_VERDICT, "Slurm's configuration is not known"
-        if not self.partitions:
-            return UNKNOWN_VERDICT, "the partition is not known"
-        if not isinstance(self.snapshot.assocs, dict):
-            return UNKNOWN_VERDICT, "the associations are not known"
-        assoc = self._assoc(account)
-        if assoc is None:
-            return NOT_ALLOWED, f"{self.snapshot.user} has no association with account {account}"
-        if not qos:
-            return UNKNOWN_VERDICT, f"the default QOS of account {account} is not known"
-        if not isinstance(self.snapshot.qos, dict) or qos not in self.snapshot.qos:
-            return UNKNOWN_VERDICT, f"Slurm told nothing of qos {qos}"
-        if "qos" in self.snapshot.config.enforce:
-            if not isinstance(assoc.qos, tuple):
-                return UNKNOWN_VERDICT, f"the QOS allowed in account {account} are not known"
-            if qos not in assoc.qos:
-                return NOT_ALLOWED, f"qos {qos} is not allowed in account {account}"
-        return "", ""
+    def _insists_on_qos(self) -> bool:
+        """Whether only the QOS that the user named will do."""
+        given = self.request.given("qos")
+        if not given or not given.value:
+            return False
+        mode = self.policy.explicit_account.get(given.origin, "keep")
+        return mode == "keep" or not self._asked_account()
 
-    def _assoc(self, account: str, partition: str = "") -> Optional[Assoc]:
-        assocs = self.snapshot.assocs
-        if not isinstance(assocs, dict):
-            return None
-        user = self.snapshot.user
-        for name in (partition, *(p.name for p in self.partitions), ""):
-            found = assocs.get((account, user, name))
-            if found is not None:
-                return found
-        return None
-
-    def _chain(self, account: str, partition: str) -> Tuple[Assoc, ...]:
-        assocs = self.snapshot.assocs
-        assert isinstance(assocs, dict)
-        own = self._assoc(account, partition)
-        chain = [own] if own is not None else []
-        seen = set()
-        name = account
-        while name and name not in seen:
-            seen.add(name)
-            record = assocs.get((name, "", ""))
-            if record is None:
-                break
-            chain.append(record)
-            name = record.parent
-        return tuple(chain)
-
-    def _judge(self, account: str, qos: str, partition: Partition) -> Candidate:
-        blank = Candidate(account, qos, self._partition_text(), UNKNOWN_VERDICT, "", "")
-        closed = _closed(partition, account, qos)
-        if closed:
-            return blank._replace(verdict=NOT_ALLOWED, why=closed)
-        config, all_qos = self.snapshot.config, self.snapshot.qos
-        assert isinstance(config, Config)
-        assert isinstance(all_qos, dict)
-        need = resolve(self.request, partition, config)
-        if need.doubts:
-            return blank._replace(why="; ".join(need.doubts))
-        partition_qos = all_qos.get(partition.qos) if partition.qos else None
-        if partition.qos and partition_qos is None:
-            return blank._replace(why=f"Slurm told nothing of the partition's qos {partition.qos}")
-        chain = self._chain(account, partition.name)
-        if len(chain) < 2 or chain[-1].parent:
-            return blank._replace(why=f"the accounts above {account} are not all known")
-        place = Place(all_qos[qos], partition, partition_qos, chain, config, self.snapshot.user)
-        tasks = self.request.array_tasks
-        at_once = min(tasks, self.request.array_at_once or tasks)
-        found = limits(place, need, tasks, at_once, self.mine.usage)
-        judged = _verdict(blank, found, at_once)
-        usage = self.mine.usage("qos", qos)
-        return judged._replace(
-            checks=found.checks,
-            headroom=_headroom(found, need),
-            backlog=usage.waiting_jobs,
+    def _foreign_qos(self) -> bool:
+        """Whether the QOS that the user insists on is none of the policy's."""
+        if not self.policy.accounts or not self._insists_on_qos():
+            return False
+        asked = self._asked_qos().split(",")
+        return not any(
+            qos in asked for account in self.policy.accounts for qos in self._qos_names(account)
         )
 
     # -- the choice ---------------------------------------------------------------------------
@@ -397,7 +295,7 @@ class _Deciding:
             return True
         qos: object = self._asked_qos()
         if not qos:
-            assoc = self._assoc(account)
+            assoc = self.judge.assoc(account)
             qos = assoc.default_qos if assoc is not None else None
         return qos != chosen.qos
 
@@ -417,7 +315,7 @@ class _Deciding:
             why,
             account,
             "",
-            self._partition_text(),
+            self.judge.partition_text,
             self.rule.name,
             None,
             candidates,
@@ -472,98 +370,7 @@ def _block_text(blocked: Blocked) -> str:
     return "blocked by the policy: " + blocked.reason
 
 
-def _closed(partition: Partition, account: str, qos: str) -> str:
-    """Why the partition is closed to this account or QOS; empty if it is not.
-
-    slurm.conf(5): AllowAccounts, DenyAccounts, AllowQos, DenyQos; Deny* is ignored where
-    Allow* is set.
-    """
-    pairs = (
-        ("account", account, partition.allow_accounts, partition.deny_accounts),
-        ("qos", qos, partition.allow_qos, partition.deny_qos),
-    )
-    for what, name, allowed, denied in pairs:
-        if allowed is not None:
-            if name not in allowed:
-                return f"partition {partition.name} does not allow {what} {name}"
-        elif name in denied:
-            return f"partition {partition.name} denies {what} {name}"
-    return ""
-
-
-def _verdict(blank: Candidate, found: Limits, at_once: int) -> Candidate:
-    """The verdict of one candidate from its checks."""
-    submit = [c for c in found.checks if c.stage == SUBMIT and c.held_by_running()]
-    if submit:
-        check = submit[0]
-        why = f"{check.where}: {_clause(check)}"
-        return blank._replace(verdict=NOT_ALLOWED, why=why, refused=True)
-    start = [c for c in found.checks if c.stage == START]
-    never = [c for c in start if c.never()]
-    reason = next((c.reason for c in start if c.held_by_running()), "")
-    if never:
-        refused = found.strict
-        return blank._replace(
-            verdict=NEVER,
-            reason="" if refused else reason,
-            why=f"{never[0].where}: {_clause(never[0])}",
-            refused=refused,
-        )
-    if found.doubts:
-        return blank._replace(reason=reason, why=found.doubts[0])
-    others = next((c for c in start if c.held_by_others()), None)
-    if others is not None:
-        return blank._replace(
-            verdict=WAITS_OTHERS, reason=reason, why=f"{others.where}: {_clause(others)}"
-        )
-    one = next((c for c in start if c.held(c.requested)), None)
-    if one is not None:
-        return blank._replace(
-            verdict=WAITS_MINE, reason=reason, why=f"{one.where}: {_clause(one)}, all yours"
-        )
-    tight = [c for c in start if c.held(c.requested_all)]
-    if tight:
-        starts = min(_tasks_that_start(c, at_once) for c in tight)
-        return blank._replace(
-            verdict=WAITS_MINE,
-            reason=reason,
-            why=f"{starts} of {at_once} tasks can start now ({tight[0].where})",
-            starts=starts,
-        )
-    return blank._replace(verdict=FITS, reason=reason, why="", starts=at_once)
-
-
-def _tasks_that_start(check: Check, at_once: int) -> int:
-    if not check.requested:
-        return at_once
-    return max(0, min(at_once, check.room() // check.requested))
-
-
-def _clause(check: Check) -> str:
-    name = f"{check.kind} {check.tres}" if check.tres else check.kind
-    if check.minimum:
-        return f"{name} wants at least {check.limit}, asked {check.requested}"
-    if check.never():
-        return f"{name} is {check.limit}, asked {check.requested}"
-    text = f"{name} is {check.limit}, {check.used} used"
-    if check.promised:
-        text += f", {check.promised} queued by you"
-    return f"{text}, asked {check.requested}"
-
-
 _HEADROOM = (("gpu", "gres/gpu"), ("mem", "mem"), ("cpu", "cpu"), ("node", "node"))
-
-
-def _headroom(found: Limits, need: Need) -> Dict[str, Optional[int]]:
-    """What is left of each TRES asked for; None: nothing limits it."""
-    room: Dict[str, Optional[int]] = dict.fromkeys(need.tres)
-    for check in found.checks:
-        if not check.tres or "Mins" in check.kind or check.minimum:
-            continue
-        left = check.room()
-        known = room.get(check.tres)
-        room[check.tres] = left if known is None else min(known, left)
-    return room
 
 
 def _sorted(
@@ -604,3 +411,18 @@ def _asked_first(
 
 def _preferred(found: List[Candidate], account: str) -> Candidate:
     return next((c for c in found if c.account == account), found[0])
+
+
+__all__ = [
+    "BLOCKED",
+    "FITS",
+    "NEVER",
+    "NOT_ALLOWED",
+    "UNKNOWN_VERDICT",
+    "VERDICTS",
+    "WAITS_MINE",
+    "WAITS_OTHERS",
+    "Candidate",
+    "Decision",
+    "decide",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .limits import NO_TIME_LIMIT, Usage
+from .place import NO_TIME_LIMIT, Usage
 from .tres import UNKNOWN
 
 TYPE_CHECKING = False
@@ -20,7 +20,9 @@ NOT_COMPETING = frozenset(("JobHeldUser", "JobHeldAdmin", "BeginTime", "Dependen
 class _Load:
     """One job, array row or promise, in the form the sums need."""
 
-    __slots__ = ("account", "at_once", "minutes", "partition", "qos", "running", "tres")
+    __slots__ = (
+        "account", "at_once", "minutes", "partitions", "promised", "qos", "running", "tres",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -31,21 +33,25 @@ class _Load:
         at_once: int,
         minutes: int,
         running: bool,
+        promised: int,
     ) -> None:
         self.account = account
         self.qos = qos
-        self.partition = partition
+        #: A pending job may have several, and counts in the QOS of each.
+        self.partitions = partition.split(",")
         self.tres = tres
         self.at_once = at_once
         self.minutes = minutes
         self.running = running
+        #: Array tasks that slurmctld had not seen when the snapshot was taken.
+        self.promised = promised
 
 
 class Mine:
     """Sums my jobs and promises over any scope, once each."""
 
     def __init__(self, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> None:
-        self._known = not isinstance(snapshot.jobs, type(UNKNOWN))
+        self._known = isinstance(snapshot.jobs, tuple)
         self._partition_qos: Dict[str, str] = {}
         if isinstance(snapshot.partitions, dict):
             self._partition_qos = {p.name: p.qos for p in snapshot.partitions.values() if p.qos}
@@ -54,7 +60,7 @@ class Mine:
             self._parents = {a.account: a.parent for a in snapshot.assocs.values() if not a.user}
         self._loads = [_of_promise(p) for p in ledger]
         if isinstance(snapshot.jobs, tuple):
-            self._loads += [_of_job(j) for j in snapshot.jobs if j.reason not in NOT_COMPETING]
+            self._loads += _of_jobs(snapshot.jobs, snapshot)
         self._sums: Dict[Tuple[str, str], Usage] = {}
 
     def usage(self, kind: str, name: str) -> Usage:
@@ -71,20 +77,25 @@ class Mine:
         running: Tres = {}
         waiting: Tres = {}
         minutes: Tres = {}
-        running_jobs = waiting_jobs = 0
+        running_minutes: Tres = {}
+        running_jobs = waiting_jobs = promised = 0
         for load in self._loads:
             if not self._inside(load, kind, name):
                 continue
+            promised += load.promised
             if load.running:
                 running_jobs += 1
                 _add(running, load.tres, 1)
+                _add(running_minutes, load.tres, load.minutes)
             else:
                 waiting_jobs += load.at_once
                 _add(waiting, load.tres, load.at_once)
                 _add(minutes, load.tres, load.at_once * load.minutes)
         if not self._known:
-            return Usage(UNKNOWN, waiting, UNKNOWN, waiting_jobs, minutes)
-        return Usage(running, waiting, running_jobs, waiting_jobs, minutes)
+            return Usage(UNKNOWN, waiting, UNKNOWN, waiting_jobs, minutes, {}, promised)
+        return Usage(
+            running, waiting, running_jobs, waiting_jobs, minutes, running_minutes, promised
+        )
 
     def _inside(self, load: _Load, kind: str, name: str) -> bool:
         if kind == "qos":
@@ -98,7 +109,10 @@ class Mine:
         return account in self._ancestry(load.account)
 
     def _in_qos(self, load: _Load, name: str) -> bool:
-        return load.qos == name or self._partition_qos.get(load.partition) == name
+        if load.qos == name:
+            return True
+        known = self._partition_qos
+        return bool(known) and any(known.get(p) == name for p in load.partitions)
 
     def _ancestry(self, account: str) -> List[str]:
         chain: List[str] = []
@@ -108,12 +122,46 @@ class Mine:
         return chain
 
 
-def _of_job(job: Job) -> _Load:
-    running = job.state != "PENDING"
-    at_once = job.tasks if job.tasks_at_once is None else min(job.tasks, job.tasks_at_once)
+def _of_jobs(jobs: Tuple[Job, ...], snapshot: Snapshot) -> List[_Load]:
+    """What of my jobs counts: all that run, and the pending ones that compete for room."""
+    loads = []
+    tasks: Dict[str, int] = {}
+    for job in jobs:
+        if job.state != "PENDING":
+            array, task, _ = job.id.partition("_")
+            if task:
+                tasks[array] = tasks.get(array, 0) + 1
+            loads.append(_of_job(job, 1, True))
+    for job in jobs:
+        if (
+            job.state == "PENDING"
+            and job.reason not in NOT_COMPETING
+            and not _hopeless(job, snapshot)
+        ):
+            at_once = job.tasks
+            if job.tasks_at_once is not None:
+                # The array's `%` counts its running tasks, which are rows of their own.
+                left = job.tasks_at_once - tasks.get(job.id.partition("_")[0], 0)
+                at_once = max(0, min(job.tasks, left))
+            loads.append(_of_job(job, at_once, False))
+    return loads
+
+
+def _hopeless(job: Job, snapshot: Snapshot) -> bool:
+    """Whether a pending job asks for more than its QOS will ever give; it takes no room."""
+    qos = snapshot.qos.get(job.qos) if isinstance(snapshot.qos, dict) else None
+    limits = qos.limits.tres.get("GrpTRES", {}) if qos is not None else {}
+    for tres, amount in job.tres.items():
+        limit = limits.get(tres)
+        if limit is not None and isinstance(limit.limit, int) and amount > limit.limit:
+            return True
+    return False
+
+
+def _of_job(job: Job, at_once: int, running: bool) -> _Load:
     limit = job.time_limit
     minutes = limit if isinstance(limit, int) else NO_TIME_LIMIT
-    return _Load(job.account, job.qos, job.partition, job.tres, at_once, minutes, running)
+    return _Load(job.account, job.qos, job.partition, job.tres, at_once, minutes, running, 0)
 
 
 def _of_promise(promise: Promise) -> _Load:
@@ -125,6 +173,7 @@ def _of_promise(promise: Promise) -> _Load:
         promise.tasks_at_once,
         promise.minutes,
         False,
+        promise.tasks,
     )
 
 

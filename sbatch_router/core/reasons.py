@@ -83,6 +83,8 @@ _COUNTS = {
 def tres_reason(level: str, kind: str, tres: str) -> str:
     """The reason a TRES limit gives: ``("qos", "GrpTRES", "mem")`` -> ``QOSGrpMemLimit``."""
     name = _CLASSES.get(tres.partition("/")[0], "Unknown")
+    if kind == "MaxTRESPN" and name in ("Node", "License"):
+        name = "Unknown"
     if level == "assoc" and name == "Memory" and kind != "GrpTRES":
         name = "Mem"
     reason = _PATTERNS[level, kind].replace("{}", name)

@@ -66,6 +66,10 @@ class Need(Record):
     later: Tuple[str, ...] = ()
     #: Why this cannot be judged on this partition, one clause each.
     doubts: Tuple[str, ...] = ()
+    #: Minutes of --time-min, with which the backfill scheduler may start the job.
+    time_min: Optional[int] = None
+    #: The most nodes that were asked for (``-N 2-4``).
+    max_nodes: Optional[int] = None
 
 
 def resolve(request: Request, partition: Partition, config: Config) -> Need:
@@ -106,7 +110,15 @@ def _resolve(request: Request, partition: Partition, config: Config) -> Need:
         held = _tracked(held, config.tres)
     tres["billing"] = _billing(tres, partition, config)
     held["billing"] = _billing(held, partition, config)
-    return Need(tres, limit, job.time_given, at_start=held, later=_more(later, partition))
+    return Need(
+        tres,
+        limit,
+        job.time_given,
+        at_start=held,
+        later=_more(later, partition),
+        time_min=job.time_min,
+        max_nodes=job.max_nodes,
+    )
 
 
 def _tracked(tres: Tres, names: FrozenSet[str]) -> Tres:

@@ -93,7 +93,7 @@ def _add_nodes(
     env: Optional[Env],
     troubles: List[str],
 ) -> Union[Dict[str, Partition], Unknown]:
-    """Memory and CPUs of each partition's first node, which one more command tells."""
+    """What each partition's first node has, which one more command tells."""
     from .text_site import first_node, parse_nodes
 
     if isinstance(partitions, Unknown):
@@ -112,8 +112,15 @@ def _add_nodes(
         return partitions
     found = {}
     for name, partition in partitions.items():
-        memory, cpus = nodes.get(first[name], (None, None))
-        found[name] = partition._replace(node_memory=memory, node_cpus=cpus)
+        node = nodes.get(first[name])
+        found[name] = partition
+        if node is not None:
+            found[name] = partition._replace(
+                node_memory=node.memory,
+                node_cpus=node.cpus,
+                threads_per_core=node.threads,
+                node_gres=node.gres,
+            )
     return found
 
 
@@ -338,6 +345,7 @@ def _merge_qos(
             qos = qos._replace(
                 flags=fact.flags,
                 limit_factor=fact.limit_factor,
+                usage_factor=fact.usage_factor,
                 defaults=_merge_defaults(qos.defaults, fact.defaults),
             )
         found[name] = qos

@@ -5,6 +5,7 @@ Imported only when those facts are collected anew, which is once in hours.
 
 from __future__ import annotations
 
+from ..core.record import Record
 from ..core.snapshot import Assoc, Config, Partition, Qos, Scope
 from ..core.tres import UNKNOWN, Limit, parse_limits, parse_mem, parse_tres
 from .text import ParseError, parse_count, parse_minutes, parse_table, whole_lines
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The columns asked of ``sacctmgr show qos``: names that every release knows.
 QOS_COLUMNS = (
-    "Name,Priority,Flags,LimitFactor,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpSubmitJobs,"
+    "Name,Priority,Flags,LimitFactor,UsageFactor,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpSubmitJobs,"
     "GrpWall,MaxTRESPerJob,MaxTRESPerNode,MaxTRESMinsPerJob,MaxWallDurationPerJob,MinTRESPerJob,"
     "MinPrioThreshold,MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxSubmitPU,MaxTRESPA,"
     "MaxTRESRunMinsPA,MaxJobsPA,MaxSubmitPA"
@@ -192,6 +193,7 @@ def _partition(line: str, where: str) -> Partition:
             total_nodes=int(fields.pop("TotalNodes")),
             total_cpus=int(fields.pop("TotalCPUs")),
             tres=tres,
+            nodes=_none(fields.get("Nodes", "")),
             other=fields,
         )
     except KeyError as error:
@@ -249,16 +251,29 @@ def _weights(text: str, tres: Dict[str, int]) -> Dict[str, float]:
     return found
 
 
-def parse_nodes(data: bytes) -> Dict[str, Tuple[int, int]]:
-    """``scontrol -o show node``: name -> MiB that jobs may have, and CPUs. Raises ParseError.
+class Node(Record):
+    """What one node has: MiB that jobs may have, CPUs, threads a core, and GRES by TRES name."""
+
+    memory: int
+    cpus: int
+    threads: Optional[int] = None
+    gres: Dict[str, int] = {}
+
+
+def parse_nodes(data: bytes) -> Dict[str, Node]:
+    """``scontrol -o show node``, by name. Raises ParseError.
 
     A node's memory for jobs is its RealMemory less its MemSpecLimit (slurm.conf(5)).
     """
     where = "scontrol show node"
-    found: Dict[str, Tuple[int, int]] = {}
+    found: Dict[str, Node] = {}
     for line in whole_lines(data, where):
         if line.startswith("NodeName="):
-            fields = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            fields: Dict[str, str] = {}
+            for word in line.split(" "):
+                key, equals, value = word.partition("=")
+                if equals:
+                    fields.setdefault(key, value)
             memory, cpus = (
                 parse_count(fields.get("RealMemory", "")),
                 parse_count(fields.get("CPUTot", "")),
@@ -266,7 +281,21 @@ def parse_nodes(data: bytes) -> Dict[str, Tuple[int, int]]:
             if memory is None or cpus is None:
                 raise ParseError(where, f"no RealMemory or CPUTot: {line[:80]!r}")
             reserved = parse_count(fields.get("MemSpecLimit", "")) or 0
-            found[fields["NodeName"]] = (memory - reserved, cpus)
+            threads = parse_count(fields.get("ThreadsPerCore", ""))
+            gres = _node_gres(fields.get("Gres", ""))
+            found[fields["NodeName"]] = Node(memory - reserved, cpus, threads, gres)
+    return found
+
+
+def _node_gres(text: str) -> Dict[str, int]:
+    """``gpu:a100:4(S:0-1),gpu:l4:2`` as gres/gpu 6, gres/gpu:a100 4, gres/gpu:l4 2."""
+    found: Dict[str, int] = {}
+    for part in _none(text).replace("(", ",(").split(","):
+        words = part.split(":")
+        count = parse_count(words[-1])
+        if len(words) > 1 and count is not None and part[:1] not in ("(", ""):
+            for name in {f"gres/{words[0]}", "gres/" + ":".join(words[:-1])}:
+                found[name] = found.get(name, 0) + count
     return found
 
 
@@ -302,6 +331,7 @@ def parse_qos_table(data: bytes) -> Dict[str, Qos]:
             limit_factor=_factor(row.get("LimitFactor")),
             defaults=_limits(row, _TRES_COLUMNS_PER_USER, _COUNT_COLUMNS_PER_USER, 0, where),
             priority=_number(row["Priority"]) if row.get("Priority") else UNKNOWN,
+            usage_factor=_factor(row.get("UsageFactor")),
         )
     if not found:
         raise ParseError(where, "the answer has no QOS")

@@ -18,6 +18,7 @@ from sbatch_router.core.tres import UNKNOWN, Limit
 from sbatch_router.slurm.text import ParseError, parse_jobs, parse_minutes, parse_table
 from sbatch_router.slurm.text_assoc import parse_assoc_mgr
 from sbatch_router.slurm.text_site import (
+    Node,
     effective_default_qos,
     first_node,
     parse_assoc_table,
@@ -568,10 +569,15 @@ def test_first_node(nodes, first):
 
 def test_nodes():
     text = (
-        "NodeName=n1 CPUTot=256 OS=Linux 6.1 #1 SMP  RealMemory=4194304 AllocMem=0\n"
-        "NodeName=n2 CPUTot=8 RealMemory=2000 MemSpecLimit=500 Comment=RealMemory\n"
+        "NodeName=n1 CPUTot=256 OS=Linux 6.1 #1 SMP  RealMemory=4194304 AllocMem=0 "
+        "ThreadsPerCore=2 Gres=gpu:a100:4(S:0,1),gpu:l4:2(S:1),nic:1\n"
+        "NodeName=n2 CPUTot=8 RealMemory=2000 MemSpecLimit=500 Gres=(null) Comment=RealMemory\n"
     )
-    assert parse_nodes(text.encode()) == {"n1": (4194304, 256), "n2": (1500, 8)}
+    gres = {"gres/gpu": 6, "gres/gpu:a100": 4, "gres/gpu:l4": 2, "gres/nic": 1}
+    assert parse_nodes(text.encode()) == {
+        "n1": Node(4194304, 256, 2, gres),
+        "n2": Node(1500, 8),
+    }
     with pytest.raises(ParseError):
         parse_nodes(b"NodeName=n1 CPUTot=256\n")
 
