@@ -119,11 +119,12 @@ def _lines(path: str, troubles: List[str]) -> Iterator[bytes]:
     except OSError as error:
         troubles.append(f"{path}: {error.strerror}")
         return
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        troubles.append(f"{path}: not a regular file")
+        return
     with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            troubles.append(f"{path}: not a regular file")
-            return
         if found.st_size > MOST_BYTES:
             file.seek(found.st_size - MOST_BYTES)
             file.readline(_LONGEST_LINE)
@@ -251,14 +252,12 @@ def fits(entry: Entry, job: JobRow) -> bool:
         return False
     if (entry.array_tasks > 1) != (job.tasks > 1):
         return False
-    for tres in set(entry.tres) | set(job.tres):
-        if tres == "mem" or tres == "gres/gpu":
-            mine, other = entry.tres.get(tres), job.tres.get(tres)
-            if entry.tres and job.tres and not _near(mine or 0, other or 0):
-                return False
-    return True
+    if not entry.tres or not job.tres:
+        return True
+    gpus = entry.tres.get("gres/gpu", 0) == job.tres.get("gres/gpu", 0)
+    return gpus and _near(entry.tres.get("mem", 0), job.tres.get("mem", 0))
 
 
 def _near(mine: int, other: int) -> bool:
-    """Equal, up to sacct's rounding (``97.66G``); 0 memory is "all of the node"."""
+    """Equal memory, up to sacct's rounding (``97.66G``); 0 memory is "all of the node"."""
     return mine == other or not mine or not other or abs(mine - other) <= max(mine, other) // 100

@@ -12,6 +12,7 @@ import click
 from ..core.policy import Blocked
 from ..core.snapshot import Assoc, Config, Qos, Scope, Site, Snapshot
 from ..core.tres import format_mem
+from ..policy_yaml.values import name as valid_name
 from . import _policy as policies
 from . import _pools
 from ._render import many, minutes
@@ -99,6 +100,8 @@ def _accounts(site: Site) -> List[Found]:
         if user == site.user:
             own.setdefault(account, []).append(assoc)
     found = [_found(name, assocs, site) for name, assocs in own.items()]
+    if not any(_nameable(account.name) for account in found):
+        raise click.ClickException(f"{site.user} has no account that a policy can name")
     # Burst comes last among equals, for a rule that takes them as listed.
     found.sort(key=lambda account: (not account.is_default, bool(account.burst), account.name))
     return found
@@ -108,9 +111,10 @@ def _found(name: str, assocs: List[Assoc], site: Site) -> Found:
     allowed = list(
         dict.fromkeys(qos for a in assocs if isinstance(a.qos, tuple) for qos in a.qos)
     )  # fmt: skip
-    default = next((a.default_qos for a in assocs if isinstance(a.default_qos, str)), "")
+    defaults = [a.default_qos for a in assocs if isinstance(a.default_qos, str)]
+    default = next((qos for qos in defaults if _nameable(qos)), "")
     records = site.qos if isinstance(site.qos, dict) else {}
-    rest = [qos for qos in allowed if qos != default]
+    rest = [qos for qos in allowed if qos != default and _nameable(qos)]
     burst = [qos for qos in rest if is_burst(qos, name, default, records)]
     partitions = tuple(a.partition for a in assocs) if all(a.partition for a in assocs) else ()
     others = tuple(qos for qos in rest if qos not in burst)
@@ -154,16 +158,19 @@ def policy_text(
 ) -> str:
     """The policy, as YAML with comments."""
     blocked = {entry.account: entry for entry in site_blocks}
-    usable = [account for account in found if account.name not in blocked] or found
+    named = [account for account in found if _nameable(account.name)]
+    usable = [account for account in named if account.name not in blocked] or named
     limits = _Limits(site, live)
     lines = _heading(site, limits)
     lines += ["version: 1", "", "# In order of preference when all else is equal.", "accounts:"]
     for account in usable:
         lines += _account_lines(account, limits)
     for account in found:
-        if account not in usable:
-            entry = blocked[account.name]
+        entry = blocked.get(account.name)
+        if account not in usable and entry is not None:
             lines += _comment(f"{account.name} is blocked by {entry.file}: {entry.reason}", 2)
+        elif account not in usable:
+            lines += _comment(f"{account.name} is left out: a policy cannot name it", 2)
     lines += ["", *_BLOCKED, *_rules(usable, limits), *_REST]
     return "\n".join(lines) + "\n"
 
@@ -291,16 +298,26 @@ def _comment(text: str, indent: int = 0) -> List[str]:
     import textwrap
 
     start = " " * indent + "# "
-    clean = " ".join("".join(c if c.isprintable() else "?" for c in text).split())
+    words = " ".join(text.split())
+    clean = "".join(c if c.isprintable() else "?" for c in words)
     return textwrap.wrap(
         clean, _WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
 
 
+def _nameable(name: str) -> bool:
+    """Whether a policy can name it (Slurm takes blanks and the like, we do not)."""
+    try:
+        valid_name(name)
+    except ValueError:
+        return False
+    return True
+
+
 def scalar(text: str) -> str:
     """A name as YAML that our loader reads back as the same text."""
-    if _PLAIN.match(text):
+    if _PLAIN.match(text) and text.lower() != "null":
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -55,8 +55,8 @@ def command(directory: Path, uninstall: bool, shell: str, module: Optional[Path]
     \b
     Examples:
       eval "$(sbatch-router install-shim ~/bin)"
-      sbatch-router install-shim --shell fish ~/bin >> ~/.config/fish/config.fish
-      sbatch-router install-shim /opt/router/bin --module /opt/modules/sbatch-router/1.0.lua
+      sbatch-router install-shim --shell fish ~/bin | source
+      sbatch-router install-shim /opt/router/bin --module /opt/modules/router/1.lua
       sbatch-router install-shim --uninstall ~/bin
 
     \b

@@ -71,7 +71,7 @@ def command(as_data: bool, watch: Optional[float], plain: bool) -> None:
     else:
         screen = Screen(plain)
         screen.lines(page(look, screen))
-    if not look.pools or all(pool.state == "unknown" for pool in look.pools):
+    if not isinstance(look.snapshot.assocs, dict) or not isinstance(look.snapshot.qos, dict):
         why = "; ".join(look.snapshot.troubles) or "Slurm did not tell"
         raise click.ClickException(f"{why}; see `sbatch-router doctor`")
 
