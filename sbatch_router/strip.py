@@ -79,7 +79,7 @@ def strip(text: str, accounts: Collection[str], path: str) -> Stripped:
         raise Refused(f"{path} would be left without an account (it has only {names})")
     kept = [entry for i, entry in enumerate(entries) if i not in going]
     totals = _totals(parent, kept, path)
-    edits = [_removal(text, listed, entries, i) for i in going]
+    edits = [_removal(text, listed, entries, going, i) for i in going]
     edits += [Edit(node.start_mark.index, node.end_mark.index, new) for node, new in totals]
     after = _apply(text, edits)
     expected = _plain(root, _Change(listed, {id(entries[i].node) for i in going}, totals))
@@ -234,7 +234,9 @@ def _scalars(node: Node, seen: set[int]) -> Iterator[ScalarNode]:
 # -- changing -----------------------------------------------------------------------------------
 
 
-def _removal(text: str, listed: Node, entries: Sequence[_Entry], index: int) -> Edit:
+def _removal(
+    text: str, listed: Node, entries: Sequence[_Entry], going: Sequence[int], index: int
+) -> Edit:
     """The part of the text that an entry takes.
 
     Whole lines where it stands alone on them, from the dash (or key) to the last line of its
@@ -257,9 +259,9 @@ def _removal(text: str, listed: Node, entries: Sequence[_Entry], index: int) -> 
         return Edit(line_start, line_end, "")
     if not flow:
         raise Refused(f"line {entry.node.start_mark.line + 1}: an entry shares its line")
-    if index + 1 < len(entries):
+    if any(later not in going for later in range(index + 1, len(entries))):
         return Edit(start, entries[index + 1].node.start_mark.index, "")
-    before = entries[index - 1]
+    before = entries[max(i for i in range(index) if i not in going)]
     last = before.value if before.value is not None else before.node
     return Edit(_content_end(text, last), end, "")
 

@@ -1,5 +1,7 @@
 """strip-blocked: the seed's 35 configs, and every odd file it may meet. Needs no Slurm."""
 
+# Tables of texts: ruff: noqa: E501
+
 from __future__ import annotations
 
 import difflib
@@ -258,7 +260,10 @@ def test_other_paths() -> None:
 
 def test_references_that_are_left() -> None:
     text = "resources:\n  accounts: [clive, m]\ndefault: Clive  # clive\nby:\n  clive: 1\n"
-    assert strip.strip(text, ["clive"], "resources.accounts").references == ((3, "Clive"), (5, "clive"))
+    assert strip.strip(text, ["clive"], "resources.accounts").references == (
+        (3, "Clive"),
+        (5, "clive"),
+    )
 
 
 def test_a_reference_is_told_and_fails(tmp_path: Path) -> None:
@@ -279,7 +284,15 @@ def test_odd_files_are_named_and_the_others_done(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9\n")
     (tmp_path / "last.yaml").write_text("resources:\n  accounts: [clive]\n")
     os.mkfifo(tmp_path / "fifo.yaml")
-    names = ["good.yaml", "bad.yaml", "latin.yaml", "last.yaml", "fifo.yaml", "none.yaml", "no*.yml"]
+    names = [
+        "good.yaml",
+        "bad.yaml",
+        "latin.yaml",
+        "last.yaml",
+        "fifo.yaml",
+        "none.yaml",
+        "no*.yml",
+    ]
     done = run(tmp_path, "--write", *names)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -371,7 +384,12 @@ def test_any_config(
     if total is not None:
         data["resources"]["total_slots"] = total
     text = yaml.safe_dump(
-        data, default_flow_style=flow, sort_keys=False, width=width, indent=indent, allow_unicode=True
+        data,
+        default_flow_style=flow,
+        sort_keys=False,
+        width=width,
+        indent=indent,
+        allow_unicode=True,
     )
     kept = [entry for entry in entries if entry["name"].lower() not in ("clive", "brusko")]
     try:
