@@ -49,7 +49,7 @@ class Host:
             say(text)
 
     def site(self, store_: Store) -> Site:
-        site = store_.load("site", self.user)
+        site = store_.load("site", self._site_key())
         if isinstance(site, Site):
             age = time.time() - site.taken_at
             if 0 <= age < (SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS):
@@ -63,8 +63,12 @@ class Host:
         store_.asking(TIMEOUT)
         site = self._ask_site()
         store_.asking(0)
-        store_.save("site", self.user, site)
+        store_.save("site", self._site_key(), site)
         return site
+
+    def _site_key(self) -> Tuple[str, bytes]:
+        """Whose facts, and of which cluster: SLURM_CONF may name another one an hour later."""
+        return (self.user, self.environ.get(b"SLURM_CONF", b""))
 
     def _ask_site(self) -> Site:
         from .slurm.collect import collect_site

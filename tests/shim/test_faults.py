@@ -347,6 +347,19 @@ def test_B01_only_the_live_answer_is_missing(bed: Bed, run: Path) -> None:
     submitted(bed, result, "submitted as you wrote it: .*assoc_mgr.*")
 
 
+def test_what_is_stored_of_one_cluster_is_not_used_for_another(bed: Bed, run: Path) -> None:
+    """SLURM_CONF is what tells clusters apart: here, one that answers nothing, and ours."""
+    other = bed.private("etc", "alice") / "slurm.conf"
+    shutil.copy(bed.cluster.env["SLURM_CONF"], other)
+    env = {"XDG_RUNTIME_DIR": str(run)}
+    silent = {**env, "SLURM_CONF": str(other), "PATH": bed.faulty("silent", *ALL)}
+    policy = ROUTED.replace("cache: 0", "cache: 1h")
+    submitted(bed, bed.sbatch(*HELD, policy=policy, env=silent), "submitted as you wrote it: .*")
+    for _ in range(2):
+        assert bed.where(bed.sbatch(*HELD, policy=policy, env=env).job) == "maigan/maigan"
+    submitted(bed, bed.sbatch(*HELD, policy=policy, env=silent), "submitted as you wrote it: .*")
+
+
 def test_when_slurm_unreachable_refuse(bed: Bed, run: Path) -> None:
     env = {"PATH": bed.faulty("silent", *ALL), "XDG_RUNTIME_DIR": str(run)}
     policy = ROUTED + "when_slurm_unreachable: refuse\n"

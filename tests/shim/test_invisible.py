@@ -59,11 +59,6 @@ def scripts(bed: Bed) -> Path:
     return bed.scripts
 
 
-QOS_OUTSIDE = pytest.mark.xfail(
-    reason="core/decide.py refuses (77) a job whose --qos no account of the policy has"
-)
-EMPTY_ACCOUNT = pytest.mark.xfail(reason="core/decide.py takes an empty account for none given")
-
 #: Arguments -> whether, under a policy, one line of ours may come first: sbatch's
 #: call is one that we do not judge, and nothing is wrong with the script.
 CALLS: list[Any] = [
@@ -99,7 +94,7 @@ CALLS: list[Any] = [
     (("-t", "soon", "good.sh"), True),
     (("-N", "0", "good.sh"), True),
     (("-p", "nowhere", "good.sh"), True),
-    pytest.param(("-q", "nowhere", "good.sh"), True, marks=QOS_OUTSIDE),
+    (("-q", "nowhere", "good.sh"), True),
     (("--dependency=afterok:999999999", "good.sh"), False),
     (("missing.sh",), False),
     (("dir.sh",), False),
@@ -117,9 +112,9 @@ CALLS: list[Any] = [
     (("-A", "(null)", "good.sh"), False),
     (("--account=null", "good.sh"), False),
     (("-A", "None", "good.sh"), False),
-    pytest.param(("--account=", "good.sh"), False, marks=EMPTY_ACCOUNT),
+    (("--account=", "good.sh"), False),
     (("-A", "$proj", "good.sh"), False),
-    pytest.param(("-A", "", "good.sh"), False, marks=EMPTY_ACCOUNT),
+    (("-A", "", "good.sh"), False),
 ]
 
 

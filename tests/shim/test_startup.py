@@ -101,12 +101,13 @@ def test_B42_foreign_libslurm(bed: Bed) -> None:
 def test_B42_empty_environment(bed: Bed) -> None:
     """``env -i /path/to/shim``: no PATH, no HOME, so no policy either."""
     conf = f"SLURM_CONF={bed.cluster.env['SLURM_CONF']}"
+    temporary = f"TMPDIR={bed.private('run/env-i', 'alice')}"
     bare = bed.call(["env", "-i", conf, "/usr/bin/sbatch", *HELD])
     ours = bed.call(["env", "-i", conf, str(bed.bin / "sbatch"), *HELD])
     assert ours.plain == bare.plain
     assert ours.rc == 0
     named = f"SBATCH_ROUTER_POLICY={bed.policy(ROUTED)}"
-    ours = bed.call(["env", "-i", conf, named, str(bed.bin / "sbatch"), *HELD])
+    ours = bed.call(["env", "-i", conf, named, temporary, str(bed.bin / "sbatch"), *HELD])
     assert where(bed, ours) == MOVED
 
 
