@@ -79,6 +79,7 @@ def rpcs(cluster: Cluster) -> tuple[dict[str, int], dict[str, float]]:
     found = re.findall(
         r"^\t(\w+) +\(\s*\d+\) count:(\d+) +ave_time:\d+ +total_time:(\d+)", text, re.M
     )
+    found = [row for row in found if row[0] != "REQUEST_STATS_INFO"]  # our own question
     return {n: int(c) for n, c, _ in found}, {n: float(t) for n, _, t in found}
 
 
@@ -87,8 +88,7 @@ def _wait_for_silence(cluster: Cluster) -> None:
     last: object = None
     while True:
         time.sleep(1)
-        now = {name: count for name, count in rpcs(cluster)[0].items() if name.startswith("REQ")}
-        now.pop("REQUEST_STATS_INFO", None)
+        now = rpcs(cluster)[0]
         if now == last:
             return
         last = now
@@ -114,7 +114,7 @@ def measure(cluster: Cluster, source: str, user: str) -> dict[str, object]:
     after, times_after = rpcs(cluster)
     process.stdin.close()
     process.wait()
-    names = [n for n in after if after[n] > counts.get(n, 0) and n != "REQUEST_STATS_INFO"]
+    names = [n for n in after if after[n] > counts.get(n, 0)]
     return {
         "milliseconds": round(statistics.median(lines), 1),
         "rpcs": {n: round((after[n] - counts.get(n, 0)) / ROUNDS, 2) for n in names},

@@ -82,9 +82,11 @@ def main(args: Sequence[str]) -> None:
     import importlib
     import marshal
     import os
+    import sys
 
     answer_fd = os.dup(1)
     os.dup2(2, 1)
+    sys.stdout = sys.stderr
     pyslurm = importlib.import_module("pyslurm")
     found = read(pyslurm, int(args[1])) if args[0] == "read" else probe(pyslurm)
     data = memoryview(MAGIC + marshal.dumps(found))

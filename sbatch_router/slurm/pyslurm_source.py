@@ -162,7 +162,7 @@ def _ask(
         # Python's own last line tells more than the first: "ModuleNotFoundError: ...".
         said = [line for line in outcome.err.split(b"\n") if line.strip()]
         last = first_line(said[-1]) if said else ""
-        what = f"ended with status {outcome.rc}" if outcome.rc else outcome.trouble
+        what = f"ended with status {outcome.rc}" if (outcome.rc or 0) > 0 else outcome.trouble
         return f"pyslurm: {what} ({last})" if last else f"pyslurm: {what}"
     if not outcome.out.startswith(MAGIC):
         return "pyslurm: its process ended without an answer"

@@ -7,7 +7,7 @@ number of states: SBATCH_ROUTER_STATES (default 200); of the seed: SBATCH_ROUTER
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib.metadata
 import json
 import os
 import random
@@ -92,8 +92,12 @@ ASSOC_LIMITS = {
 
 
 def has_pyslurm():
-    """Whether the child that the source starts would find it; importing it may end pytest."""
-    return importlib.util.find_spec("pyslurm") is not None
+    """Whether it is installed; importing it here may end pytest."""
+    try:
+        importlib.metadata.version("pyslurm")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +242,8 @@ def test_snapshots_of_both_sources_are_equal(bed, worker):
         while found["differs"] and time.monotonic() < until:
             time.sleep(0.2)
             found = settled(worker)
-        assert not found["differs"], (f"seed {SEED}, state {state}", found)
+        queue = bed.run("squeue", "-a", "-h", "-o", "%i %u %a %q %P %T %r").stdout
+        assert not found["differs"], f"seed {SEED}, state {state}: {found}\n{queue}"
         known += found["known"]
         unknown += found["unknown"]
         running += found["running"]
