@@ -272,7 +272,7 @@ def _verdict(blank: Candidate, found: Limits, at_once: int) -> Candidate:
         return blank._replace(verdict=verdict, why=why, refused=True)
     start = tuple(c for c in found.checks if c.stage == START)
     reason = _first_reason(start)
-    never = next((c for c in start if c.never()), None)
+    never = next((c for c in start if c.sure and c.never()), None)
     if never is not None:
         why = f"{never.where}: {_clause(never)}"
         return blank._replace(verdict=NEVER, reason=reason, why=why)

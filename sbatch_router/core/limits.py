@@ -277,10 +277,9 @@ class _Start:
             check = Check(
                 START, reason, kind, tres, where, bound, used, mine, waiting, asked, total
             )
-        self._backfill_doubt(check, count)
-        return check
+        return self._backfill_doubt(check, count)
 
-    def _backfill_doubt(self, check: Check, count: int) -> None:
+    def _backfill_doubt(self, check: Check, count: int) -> Check:
         """The backfill scheduler may start with less time what the main scheduler holds."""
         if self._least < self._minutes and check.held_by_running():
             least = check._replace(requested=count * self._least)
@@ -289,6 +288,8 @@ class _Start:
                     f"{check.kind} {check.tres} of {check.where} depends on the time limit that "
                     "the backfill scheduler will give the job"
                 )
+                return check._replace(sure=False)
+        return check
 
     def _spent_checks(self, level: str, where: str, scope: Scope, hidden: Set[str]) -> List[Check]:
         """GrpTRESMins: held once the minutes are spent; `safe` wants the job's own as well."""
@@ -312,7 +313,7 @@ class _Start:
                 START, reason, "GrpTRESMins", tres, where, bound, used, 0, 0, asked, asked
             )
             if self._safe:
-                self._backfill_doubt(check, count)
+                check = self._backfill_doubt(check, count)
                 self._doubt(check)
             checks.append(check)
         return checks

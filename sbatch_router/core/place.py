@@ -55,6 +55,8 @@ class Check(Record):
     requested_all: int
     #: A lower bound (MinTRESPJ): held when requested < limit.
     minimum: bool = False
+    #: False: the job may come to ask for less, as its time limit may be lowered.
+    sure: bool = True
 
     def held_by_running(self) -> bool:
         """Whether running jobs alone make this limit hold the job now."""

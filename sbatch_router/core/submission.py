@@ -218,9 +218,8 @@ class Submission:
         reader, scope, hidden = self._r, assoc.limits, self._hidden
         where = assoc_name(assoc)
         usage = reader.usage("account", usage_key(assoc))
-        factor = reader.limit_factor()
-        group = scope.tres.get("GrpTRES", {})
-        self._sizes("assoc", "GrpTRES", _asked(group, self._tres), where, factor, hide=False)
+        factor = reader.limit_factor() if self._strict else 1.0
+        self._sizes("assoc", "GrpTRES", self._asked(scope, "GrpTRES"), where, factor, hide=False)
         limit = reader.count(scope, "GrpSubmitJobs", where)
         if "GrpSubmitJobs" not in hidden:
             self._count("assoc", "GrpSubmitJobs", where, limit, usage)
@@ -230,25 +229,25 @@ class Submission:
         if not own:
             # Max limits of parents have been handed down to the user's record already.
             return
-        job = scope.tres.get("MaxTRESPJ", {})
-        node = scope.tres.get("MaxTRESPN", {})
-        self._sizes("assoc", "MaxTRESPJ", _asked(job, self._tres), where, factor)
-        self._sizes("assoc", "MaxTRESPN", _asked(node, self._tres), where)
+        self._sizes("assoc", "MaxTRESPJ", self._asked(scope, "MaxTRESPJ"), where, factor)
+        self._sizes("assoc", "MaxTRESPN", self._asked(scope, "MaxTRESPN"), where)
         if "MaxSubmitJobsPA" not in hidden and "MaxSubmitJobsPU" not in hidden:
             limit = reader.count(scope, "MaxSubmitJobs", where)
             self._count("assoc", "MaxSubmitJobs", where, limit, usage)
         self._minutes("assoc", "MaxTRESMinsPJ", scope, where)
         self._wall("MaxWallPJ", scope, where)
 
+    def _asked(self, scope: Scope, kind: str) -> Dict[str, Limit]:
+        """The limits on TRES that the job asks for: association limits see no others."""
+        if not self._strict:
+            return {}
+        limits = scope.tres.get(kind, {})
+        return {name: limit for name, limit in limits.items() if self._tres.get(name)}
+
     def _wall(self, kind: str, scope: Scope, where: str) -> None:
         limit = scope.counts.get(kind, NO_LIMIT).limit
         if isinstance(limit, int):
             self._time_check("assoc", kind, "", where, limit, 1)
-
-
-def _asked(limits: Dict[str, Limit], tres: Dict[str, int]) -> Dict[str, Limit]:
-    """Those of TRES that the job asks for: association limits see no others."""
-    return {name: limit for name, limit in limits.items() if tres.get(name)}
 
 
 def _merged(one: Dict[str, Limit], other: Dict[str, Limit]) -> Tuple[str, ...]:
