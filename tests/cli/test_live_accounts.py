@@ -77,8 +77,8 @@ def test_unlimited_zero_and_unknown(cli: Cli) -> None:
         }
     )
     cli.policy(
-        "version: 1\naccounts: [la-free, la-zero, la-jobs, nosuch, {name: clive, only: {gpus: 0}}]\n"
-        "cache: 0\n"
+        "version: 1\ncache: 0\n"
+        "accounts: [la-free, la-zero, la-jobs, nosuch, {name: clive, only: {gpus: 0}}]\n"
     )
     cli.cluster.hold("bob", "-A", "la-jobs", "-c1", "--mem=1G")
     done = cli.run("live-accounts")
@@ -146,7 +146,8 @@ def test_a_bare_snakefile_without_slurm_uses_the_static_slots(cli: Cli) -> None:
     cli.policy()
     code = (
         "from sbatch_router.snakemake import assign\n"
-        "a = [{'name': n, 'gpu_slots': s} for n, s in (('clive', 1), ('maigan', 2), ('brusko', 9))]\n"
+        "slots = {'clive': 1, 'maigan': 2, 'brusko': 9}\n"
+        "a = [{'name': n, 'gpu_slots': s} for n, s in slots.items()]\n"
         "print(*assign(range(9), {'resources': {'accounts': a}}))\n"
     )
     done = cli.run("-c", code, program=sys.executable, env={"PATH": "/nowhere"})
