@@ -198,7 +198,8 @@ def test_an_account_of_the_rule_is_a_preference(lab: Lab) -> None:
 
     first = lab.submit(str(script), policy=policy)
     assert first.stderr == ""
-    lab.fill("clive", "318500M")
+    lab.cluster.scancel_all()
+    lab.fill("clive", "319500M")
     second = lab.submit(str(script), policy=policy)
     third = lab.submit(str(script), policy=kept)
     ids = [done.stdout.strip() for done in (first, second, third)]
