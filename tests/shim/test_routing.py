@@ -425,3 +425,23 @@ def test_without_enforced_limits_everything_passes_through(bed: Bed) -> None:
         )
     finally:
         bed.cluster.reconfigure(AccountingStorageEnforce=None)
+
+
+def test_explain_promises_nothing_and_logs_nothing(bed: Bed) -> None:
+    """It says what would be done, as often as asked, and changes nothing by it."""
+    run = bed.private("run/explain", "alice")
+    home = bed.private("home-explain", "alice")
+    env = {"XDG_RUNTIME_DIR": str(run), "HOME": str(home)}
+    policy = SEED.replace("cache: 0", "cache: 1h")
+    bed.sbatch("-H", *SMALL, policy=policy, env=env)
+    ledger = (run / "sbatch-router" / "ledger").read_bytes()
+    log = (home / ".local/state/sbatch-router/decisions.jsonl").read_bytes()
+    said = [bed.explain(*SMALL, policy=policy, env=env) for _ in range(3)]
+    for one in said:
+        one["snapshot"].pop("age_seconds")
+    assert said[1:] == said[:1] * 2
+    assert (run / "sbatch-router" / "ledger").read_bytes() == ledger
+    assert (home / ".local/state/sbatch-router/decisions.jsonl").read_bytes() == log
+    # And what it says is what is done.
+    result = bed.sbatch(*SMALL, policy=policy, env=env)
+    assert bed.where(result.job) == f"{said[0]['account']}/{said[0]['qos']}"
