@@ -9,6 +9,7 @@ from __future__ import annotations
 import posix
 import time
 
+from .core.settle import NO_ID, carry, newest_id, settle
 from .core.snapshot import Config, Site, Snapshot, binding
 from .core.tres import UNKNOWN
 from .shim import say
@@ -80,14 +81,13 @@ class Host:
 
         `margin`: seconds before its time that the sidecar calls one old.
         """
-        snapshot = store_.load("snapshot", self._key())
-        alone = False
-        if isinstance(snapshot, Snapshot):
-            age = time.time() - snapshot.taken_at
+        found = store_.load("snapshot", self._key())
+        before = found if isinstance(found, Snapshot) else None
+        if before is not None:
+            age = time.time() - before.taken_at
             if 0 <= age < self.policy.cache_seconds - margin:
-                return snapshot
-            alone = snapshot.jobs == ()
-        return self.collect(store_, self.site(store_), alone)
+                return before
+        return self.collect(store_, self.site(store_), before)
 
     def _key(self) -> Tuple[object, ...]:
         """What a stored snapshot was taken for: the pools, and the cluster."""
@@ -95,21 +95,59 @@ class Host:
         conf = self.environ.get(b"SLURM_CONF", b"")
         return (self.user, conf, pools)
 
-    def collect(self, store_: Store, site: Site, alone: bool = False) -> Snapshot:
+    def collect(self, store_: Store, site: Site, before: Optional[Snapshot] = None) -> Snapshot:
         """A new snapshot, which settles the promises whose sbatch had ended before it.
 
-        `alone`: a moment ago no job was mine, so squeue is likely not needed.
+        squeue costs two RPCs and assoc_mgr one. So where `before` is at hand its rows are
+        brought up to date every second time, and squeue is not asked at all while no job is
+        mine: two RPCs a cache interval, however many submissions.
         """
         ledger = store_.ledger()
         now = time.time()
-        open_ = tuple(p for p in ledger if _alive(p.pid) and now - p.at < PROMISE_SECONDS)
+        recent = [p for p in ledger if now - p.at < PROMISE_SECONDS]
+        alive = tuple(p for p in recent if _alive(p.pid))
+        dead = tuple(p for p in recent if p not in alive)
+        rows = before.jobs if before is not None else UNKNOWN
+        listed = before.jobs_at if before is not None else 0.0
+        mine = bool(ledger) or rows is UNKNOWN or rows != ()
+        carries = rows is not UNKNOWN and 0 <= now - listed < 2 * self.policy.cache_seconds
         store_.asking(TIMEOUT)
-        snapshot = self.fresh(site, look_first=alone and not ledger)
+        snapshot = self.fresh(site, look_first=not mine, without_jobs=carries and mine)
         store_.asking(0)
+        snapshot, open_ = self._settled(snapshot, before, alive, dead, now)
         store_.save("snapshot", self._key(), binding(snapshot))
-        if open_ != ledger and snapshot.jobs is not UNKNOWN:
+        if open_ != ledger:
             store_.save("ledger", None, open_)
         return snapshot
+
+    def _settled(
+        self,
+        snapshot: Snapshot,
+        before: Optional[Snapshot],
+        alive: Tuple[Promise, ...],
+        dead: Tuple[Promise, ...],
+        now: float,
+    ) -> Tuple[Snapshot, Tuple[Promise, ...]]:
+        """The snapshot with my jobs as of its instant, and the promises that stay open."""
+        if not isinstance(snapshot.assocs, dict):
+            return snapshot, (*alive, *dead)
+        if isinstance(snapshot.jobs, tuple):
+            newest = before.newest_job if before is not None else NO_ID
+            carried = before.carried if before is not None else ()
+            found = settle(snapshot, alive, (*carried, *dead), newest)
+            seen = max(newest_id(snapshot.jobs), newest if newest != NO_ID else 0)
+            return snapshot._replace(jobs=found.jobs, jobs_at=now, newest_job=seen), found.open
+        if before is None or not isinstance(before.jobs, tuple):
+            return snapshot, (*alive, *dead)
+        found = carry(snapshot, before.jobs, alive, dead)
+        arrived = [p for p in alive if p not in found.open]
+        snapshot = snapshot._replace(
+            jobs=found.jobs,
+            jobs_at=before.jobs_at,
+            newest_job=before.newest_job,
+            carried=(*before.carried, *dead, *arrived),
+        )
+        return snapshot, found.open
 
     def everyone(self, store_: Store) -> Snapshot:
         """A snapshot with every user's rows, for naming who holds a pool."""
@@ -123,7 +161,14 @@ class Host:
             store_.save("everyone", self._key(), found)
         return found
 
-    def fresh(self, site: Site, *, look_first: bool = False, everyone: bool = False) -> Snapshot:
+    def fresh(
+        self,
+        site: Site,
+        *,
+        look_first: bool = False,
+        without_jobs: bool = False,
+        everyone: bool = False,
+    ) -> Snapshot:
         now = time.time()
         if not isinstance(site.config, Config):
             # Nothing answered a moment ago: do not wait for the same silence twice.
@@ -162,6 +207,7 @@ class Host:
             TIMEOUT,
             now,
             look_first=look_first,
+            without_jobs=without_jobs,
             everyone=everyone,
         )
 

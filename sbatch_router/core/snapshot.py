@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, Optional, Tuple, Union
 
+    from .ledger import Promise
     from .tres import Amount, LimitMap, Tres, Unknown
 
 
@@ -165,6 +166,12 @@ class Snapshot(Record):
     default_account: Union[str, None, Unknown] = UNKNOWN
     #: What went wrong while asking, one clause each, for explain and the log.
     troubles: Tuple[str, ...] = ()
+    #: When squeue listed `jobs` (which may have been brought up to date since), and the
+    #: largest job id seen then.
+    jobs_at: float = 0.0
+    newest_job: int = 0
+    #: Promises since `jobs_at` whose submission has ended: they are among `jobs` already.
+    carried: Tuple[Promise, ...] = ()
 
 
 class Site(Record):

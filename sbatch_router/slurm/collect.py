@@ -160,6 +160,7 @@ def collect_live(
     partitions: Optional[Iterable[str]] = None,
     everyone: bool = False,
     look_first: bool = False,
+    without_jobs: bool = False,
     path: Optional[str] = None,
     env: Optional[Env] = None,
 ) -> Snapshot:
@@ -169,7 +170,8 @@ def collect_live(
     their ancestors, the QOS, my default QOS there and the QOS of `partitions` (None: of all);
     and ``squeue --me``. That is one RPC, and two: squeue always asks for the partitions too
     (_part_state_load in src/squeue/print.c). With `look_first` squeue is run afterwards, and
-    only if the first answer shows that I have jobs.
+    only if the first answer shows that I have jobs; `without_jobs` leaves it out, and `jobs`
+    UNKNOWN.
 
     `timeout` is in seconds for all of it, `now` the time since the epoch; `path` and `env` are
     as in `run_all`. `everyone` keeps other users' rows as well.
@@ -182,7 +184,7 @@ def collect_live(
     pools = _pools(site, user, wanted, _names(qos), partitions)
     start = monotonic()
     ask = _assoc_mgr_command(user, _with_ancestors(site, kept), pools, everyone)
-    commands: List[Sequence[str]] = [ask] if look_first else [ask, _SQUEUE]
+    commands: List[Sequence[str]] = [ask] if look_first or without_jobs else [ask, _SQUEUE]
     answers = run_all(commands, timeout, path=path, env=env)
     troubles: List[str] = []
     answer = _read(
@@ -191,7 +193,9 @@ def collect_live(
         troubles,
     )
     jobs: Union[Tuple[Job, ...], Unknown] = UNKNOWN
-    if not look_first:
+    if without_jobs:
+        pass
+    elif not look_first:
         jobs = _read(answers[1], parse_jobs, troubles)
     elif not isinstance(answer, Unknown):
         if _submitted(site, answer.assocs, user) == 0:
