@@ -97,19 +97,31 @@ def main(args: Sequence[str]) -> None:
 
 
 def probe(pyslurm: Any) -> Dict[str, Any]:
-    """The releases of pyslurm and of its libslurm, and what the site hides from users.
+    """The releases of pyslurm and of libslurm, and what the site hides from users.
 
     "hidden": the words of PrivateData, None where pyslurm cannot say.
     """
-    found: Dict[str, Any] = {"pyslurm": str(pyslurm.__version__), "slurm": "", "hidden": None}
-    if hasattr(pyslurm, "slurm_api_version"):
-        found["slurm"] = ".".join(str(number) for number in pyslurm.slurm_api_version())
+    version = str(pyslurm.__version__)
+    found: Dict[str, Any] = {"pyslurm": version, "slurm": _library(pyslurm), "hidden": None}
     try:
         words = pyslurm.slurmctld.Config.load().private_data
         found["hidden"] = tuple(str(word).lower() for word in words)
     except (AttributeError, RuntimeError, pyslurm.PyslurmError) as error:
         print(f"PrivateData is not known: {error}")
     return found
+
+
+def _library(pyslurm: Any) -> str:
+    """The release of the libslurm that is loaded; pyslurm itself tells what it was built with."""
+    import ctypes
+
+    try:
+        number = ctypes.CDLL(None).slurm_api_version
+    except AttributeError:
+        return ".".join(str(number) for number in pyslurm.slurm_api_version())
+    number.restype = ctypes.c_long
+    value = int(number())
+    return f"{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
 
 
 def read(pyslurm: Any, uid: int) -> Dict[str, Any]:
