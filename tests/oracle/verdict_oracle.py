@@ -452,7 +452,7 @@ class Bench:
 
         def there() -> bool:
             ask = ("scontrol", "-o", "show", "assoc_mgr", "flags=qos", "qos=normal")
-            return wanted in self.cluster.run(*ask).stdout
+            return wanted in self._query(*ask)
 
         self.cluster.wait_until(there, what="slurmctld has the limits")
 
@@ -527,9 +527,20 @@ class Bench:
     def _answer(self, result: Result) -> None:
         result.job, result.message = self._submit(result.island, result.ask)
 
+    def _query(self, *argv: str) -> str:
+        """What a query prints; a busy slurmctld may break off a connection."""
+        for _ in range(3):
+            done = self.cluster.run(*argv, check=False)
+            if done.returncode == 0:
+                break
+            time.sleep(0.5)
+        else:
+            raise CommandFailed(done.returncode, list(argv), done.stdout, done.stderr)
+        return done.stdout
+
     def _jobs(self, user: str) -> list[tuple[str, str, str]]:
         """(array's or job's id, state, reason), a line an array task."""
-        text = self.cluster.run("squeue", "-h", "-r", "-u", user, "-o", "%F|%T|%r").stdout
+        text = self._query("squeue", "-h", "-r", "-u", user, "-o", "%F|%T|%r")
         return [tuple(line.split("|", 2)) for line in text.splitlines()]  # type: ignore[misc]
 
     def _settled(self, began: float) -> None:
@@ -547,7 +558,7 @@ class Bench:
 
     def _read(self, results: list[Result]) -> None:
         rows = self._jobs("alice")
-        shown = self.cluster.run("scontrol", "-o", "show", "job").stdout
+        shown = self._query("scontrol", "-o", "show", "job")
         tres = {}
         for line in shown.splitlines():
             found = re.match(r"JobId=(\d+) (?:ArrayJobId=(\d+) )?", line)
@@ -665,22 +676,71 @@ def statistics_of(result: Result, counts: Counter[str]) -> None:
 # -- running -------------------------------------------------------------------------------------
 
 
+def batch(
+    bench: Bench, rng: random.Random, counts: Counter[str], rounds: int = ROUNDS
+) -> Iterator[Result]:
+    """One set of islands, and `rounds` questions to each."""
+    nodes = min(bench.nodes, 3)
+    bench.prepare([generate(rng, nodes) for _ in range(ISLANDS)])
+    counts["states"] += ISLANDS
+    for number in range(rounds):
+        asks = [ask(rng, nodes) for _ in range(ISLANDS)]
+        for result in bench.round(asks, whole=bool(number % 2), alone=number == rounds - 1):
+            statistics_of(result, counts)
+            yield result
+
+
 def batches(
     bench: Bench, rng: random.Random, count: int, counts: Counter[str]
 ) -> Iterator[Result]:
-    """At least `count` judged questions, batch after batch."""
+    """At least `count` judged questions, batch after batch; some go through the command line."""
     done = 0
-    nodes = min(bench.nodes, 3)
     while done < count:
-        bench.prepare([generate(rng, nodes) for _ in range(ISLANDS)])
-        counts["states"] += ISLANDS
-        for number in range(ROUNDS):
-            last = number == ROUNDS - 1
-            asks = [ask(rng, nodes) for _ in range(ISLANDS)]
-            for result in bench.round(asks, whole=bool(number % 2), alone=last):
-                done += result.ours["verdict"] != "unknown"
-                statistics_of(result, counts)
-                yield result
+        for result in batch(bench, rng, counts):
+            done += result.ours["verdict"] != "unknown"
+            yield result
+        for island in rng.sample(range(ISLANDS), 2):
+            yield from through_explain(bench, island, ask(rng, 1), counts)
+
+
+def explain(cluster: Cluster, island: int, job: Job) -> dict[str, Any]:
+    """What ``explain --json`` says of one candidate, run as alice; {} without the command."""
+    policy = cluster.home("alice") / "policy.yaml"
+    account, qos = f"{job.account}{island}", f"{job.qos}{island}"
+    policy.write_text(
+        f"version: 1\naccounts: [{{name: {account}, qos: [{qos}]}}]\ncache: 0\n"
+    )
+    policy.chmod(0o644)
+    home = cluster.home("alice")
+    env = {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.pathsep.join(p for p in sys.path if 'site' in p)}",
+        "SBATCH_ROUTER_POLICY": str(policy),
+        "XDG_RUNTIME_DIR": str(home),
+        "XDG_CACHE_HOME": str(home),
+    }
+    argv = [
+        sys.executable, "-c", "import sbatch_router.cli as c; c.main()", "explain", "--json", "--",
+        f"--partition=part{island}", *job.options, "--wrap", "sleep 300",
+    ]  # fmt: skip
+    done = cluster.run_as("alice", argv, env=env, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"explain: {done.stderr}")
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return next(c for c in shown["candidates"] if (c["account"], c["qos"]) == (account, qos))
+
+
+def through_explain(
+    bench: Bench, island: int, job: Job, counts: Counter[str]
+) -> Iterator[Result]:
+    """A disagreement, if the command line says anything else than we do in process."""
+    ours = bench.judge([job] * (island + 1), True)[island]
+    shown = explain(bench.cluster, island, job)
+    counts["explain --json"] += 1
+    differs = {k: (ours[k], shown[k]) for k in ("verdict", "reason", "why") if ours[k] != shown[k]}
+    if differs:
+        result = Result(island, bench.states[island], job, ours)
+        result.wrong = f"in process, and explain: {differs}"
+        yield result
 
 
 def reproduce(bench: Bench, state: State, question: Job, island: int, alone: bool) -> Result:
