@@ -24,6 +24,16 @@ MAGIC = b"sbatch-router pyslurm 1\n"
 INFINITE = 0xFFFFFFFF
 NO_VAL = 0xFFFFFFFE
 
+#: API_CURRENT in Slurm's META file -> release.
+_INTERFACES = {
+    40: "23.11",
+    41: "24.05",
+    42: "24.11",
+    43: "25.05",
+    44: "25.11",
+    45: "26.05",
+}
+
 #: Of ``job_state_string``: allocated, so counted by the limits (IS_JOB_RUNNING and
 #: IS_JOB_SUSPENDED in slurm.h, and the flags that are shown in their place).
 _ALLOCATED = frozenset(
@@ -112,16 +122,20 @@ def probe(pyslurm: Any) -> Dict[str, Any]:
 
 
 def _library(pyslurm: Any) -> str:
-    """The release of the libslurm that is loaded; pyslurm itself tells what it was built with."""
+    """The release of the libslurm that is loaded, as far as it tells.
+
+    pyslurm itself tells what it was built with; the library has no call for its release, but
+    one for its interface, whose number is that of ``libslurm.so.45``.
+    """
     import ctypes
 
+    built = ".".join(str(number) for number in pyslurm.slurm_api_version())
     try:
         number = ctypes.CDLL(None).slurm_api_version
     except AttributeError:
-        return ".".join(str(number) for number in pyslurm.slurm_api_version())
+        return built
     number.restype = ctypes.c_long
-    value = int(number())
-    return f"{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
+    return _INTERFACES.get(int(number()) >> 16, built)
 
 
 def read(pyslurm: Any, uid: int) -> Dict[str, Any]:

@@ -332,8 +332,7 @@ def test_the_real_pyslurm_tells_what_it_is(cluster):
     probe = probe_pyslurm(20, env=env)
     assert probe.trouble == ""
     assert probe.hidden == ()
-    release = ".".join(map(str, cluster.release))
-    assert probe.slurm.startswith(release + ".")
+    assert probe.slurm == f"{cluster.release[0]}.{cluster.release[1]:02d}"
     # Without a slurm.conf libslurm ends the process.
     env[b"SLURM_CONF"] = b"/nonexistent/slurm.conf"
     assert "ended with status 1" in probe_pyslurm(20, env=env).trouble
