@@ -220,10 +220,13 @@ class Mover:
         account, qos = decision.account, decision.qos
         if rows is None:
             return Outcome(job, FAILED, account, qos, complaint or trouble)
-        there = [row for row in rows if (row.account, row.qos) == (account, qos)]
-        if there and same_row(job, rows) in (None, *there):
-            return Outcome(job, MOVED, account, qos, complaint)
         still = same_row(job, rows)
+        there = [row for row in rows if (row.account, row.qos) == (account, qos)]
+        if complaint:
+            # Not all of it was moved, or nothing: what runs now did so before we came.
+            there = [row for row in there if row.state == "PENDING"]
+        if there and still in (None, *there):
+            return Outcome(job, MOVED, account, qos, complaint)
         if still is None:
             return self._not_pending(job, rows)
         why = complaint or f"Slurm still shows it on {still.account}/{still.qos}"

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ J = ("-j", "12")
         (("-C", "aa=1"), ("--config", "aa=1", OURS, *J)),
         (("--config=aa=1", "-p"), ("--config", "aa=1", OURS, "-p", *J)),
         (("-npC", "aa=1"), ("-np", "--config", "aa=1", OURS, *J)),
-        (("--config", "x1=1", "--config", "aa=1"), ("--config", "x1=1", "--config", "aa=1", OURS, *J)),
+        (("-C", "x1=1", "--config", "aa=1"), ("-C", "x1=1", "--config", "aa=1", OURS, *J)),
         (("--config", "-p"), ("--config", OURS, "-p", *J)),
         # A --configfile is something else, and so is a target of that name behind --.
         (("--configfile", "c.yaml"), ("--configfile", "c.yaml", *J, "--config", OURS)),
@@ -200,9 +199,9 @@ class Fake:
 
 
 @pytest.fixture
-def fake(cli: Cli) -> Iterator[Fake]:
+def fake(cli: Cli) -> Fake:
     cli.policy()
-    yield Fake(cli)
+    return Fake(cli)
 
 
 JAM = [
