@@ -229,6 +229,8 @@ def match(entries: Sequence[Entry], jobs: Sequence[JobRow]) -> List[Optional[Bec
         low = bisect.bisect_left(times, int(entry.at - _BEFORE))
         high = bisect.bisect_right(times, entry.at + _AFTER)
         fit = [job for job in ordered[low:high] if job.id not in taken and fits(entry, job)]
+        # Earlier ones only if slurmctld's clock is behind: submission times are cut to seconds.
+        fit = [job for job in fit if job.submit >= int(entry.at)] or fit
         fitting[index] = fit
         for job in fit:
             wanted_by[job.id] = wanted_by.get(job.id, 0) + 1

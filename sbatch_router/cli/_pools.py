@@ -102,6 +102,19 @@ def ask_site(user: str = "") -> Site:
 
 def ask_live(site: Site, accounts: Iterable[str], qos: Iterable[str]) -> Snapshot:
     """What is used now, with every user's rows."""
+    if not isinstance(site.config, Config):
+        # Nothing answered a moment ago: do not wait for the same silence twice.
+        return Snapshot(
+            taken_at=time.time(),
+            source="scontrol",
+            user=site.user,
+            qos=UNKNOWN,
+            assocs=UNKNOWN,
+            partitions=UNKNOWN,
+            config=UNKNOWN,
+            jobs=UNKNOWN,
+            troubles=site.troubles,
+        )
     return collect_live(
         site, accounts, qos, site.user, os.geteuid(), SCONTROL, time.time(), everyone=True
     )

@@ -219,14 +219,77 @@ def _none(text: str) -> str:
     return "" if text in ("None", "(null)", "Unknown") else text
 
 
-def pending_reasons() -> Dict[str, str]:
-    """Base id -> why my pending jobs wait now, as squeue says it; empty when it did not."""
-    command = ["squeue", "--me", "--local", "-a", "-h", "-t", "PD", "-O", "JobArrayID:0|,Reason:0"]
-    (done,) = run_all([command], TIMEOUT)
-    found: Dict[str, str] = {}
-    for line in done.out.decode("utf-8", "replace").splitlines():
-        ident, _, reason = line.strip().partition("|")
-        base = ident.partition("_")[0]
-        if base.isdigit():
-            found.setdefault(base, _none(reason.strip()))
-    return found
+#: squeue's names of what is read of a job there; the name comes last, as it may be anything.
+_QUEUE_FIELDS = (
+    "JobArrayID", "Account", "QOS", "Partition", "SubmitTime", "StartTime", "EndTime", "State",
+    "Reason", "tres-alloc", "Name",
+)  # fmt: skip
+
+
+def queue() -> Accounting:
+    """My jobs that slurmctld still has: those sacct does not know yet, and today's reasons."""
+    wanted = ",".join(f"{name}:0{_SEPARATOR}" for name in _QUEUE_FIELDS)
+    env = query_environment(posix.environ)
+    env[b"SLURM_TIME_FORMAT"] = b"%s"
+    command = ["squeue", "--me", "--local", "-a", "-h", "-t", "all", "-O", wanted]
+    (done,) = run_all([command], TIMEOUT, env=env)
+    return parse_queue(done.out)._replace(trouble=done.trouble)
+
+
+def parse_queue(data: bytes) -> Accounting:
+    """squeue's rows, tasks of an array put together."""
+    bad = 0
+    found: Dict[str, List[JobRow]] = {}
+    for line in data.decode("utf-8", "surrogateescape").split("\n"):
+        if not line:
+            continue
+        cells = line.split(_SEPARATOR, len(_QUEUE_FIELDS) - 1)
+        row = _queued(cells) if len(cells) == len(_QUEUE_FIELDS) else None
+        if row is None:
+            bad += 1
+            continue
+        found.setdefault(row.id, []).append(row)
+    return Accounting(tuple(_together(rows) for rows in found.values()), "", bad)
+
+
+def _queued(cells: Sequence[str]) -> Optional[JobRow]:
+    ident, account, qos, partition, submit, start, end, state, reason, tres, name = cells
+    base, _, task = ident.partition("_")
+    at = _time(submit)
+    if not base.isdigit() or at is None:
+        return None
+    try:
+        amounts: Dict[str, int] = parse_tres(tres)
+    except (ValueError, KeyError, OverflowError):
+        amounts = {}
+    pending = state == "PENDING"
+    return JobRow(
+        base,
+        account.lower(),
+        qos.lower(),
+        partition.lower(),
+        name.rstrip(_SEPARATOR),
+        at,
+        # What squeue shows of a pending job is when it may start.
+        None if pending else _time(start),
+        None if pending or state in ("RUNNING", "COMPLETING") else _time(end),
+        state,
+        _none(reason) if pending else "",
+        amounts,
+        "",
+        array_tasks(task),
+    )
+
+
+def known_jobs(accounting: Accounting, queued: Accounting) -> Tuple[JobRow, ...]:
+    """Both together: what slurmctld says of a job now replaces what sacct says."""
+    found = {job.id: job for job in accounting.jobs}
+    for job in queued.jobs:
+        old = found.get(job.id)
+        if old is None:
+            found[job.id] = job
+        elif job.state == "PENDING":
+            found[job.id] = old._replace(state=job.state, reason=job.reason or old.reason)
+        elif old.start is None:
+            found[job.id] = job._replace(tasks=old.tasks)
+    return tuple(found.values())

@@ -62,9 +62,9 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
     """Show what was decided for your jobs, and what became of them.
 
     Each decision is logged when a job is submitted. The job is looked up in Slurm's
-    accounting (sacct) by account, QOS, name, size and time of submission, as the log does not
-    have its id: where several jobs fit, the id is marked with ~. Jobs that still wait show
-    the reason that squeue gives now.
+    accounting (sacct, and squeue) by account, QOS, name, size and time of submission, as the
+    log does not have its id: where several jobs fit, the id is marked with ~. Jobs that still
+    wait show the reason that squeue gives now.
 
     The summary says how many jobs were moved and how long they waited; how much waiting that
     avoided, which can only be estimated: a pool counts as full from one decision to the last
@@ -114,7 +114,7 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
         click.echo(f"nothing was decided since {_day(start)} ({path}){where}", err=True)
         return
     if told.trouble:
-        click.echo(f"warning: what became of the jobs is not known: {told.trouble}", err=True)
+        click.echo(f"warning: what became of ended jobs is not known: {told.trouble}", err=True)
     screen = Screen(plain)
     limit = 20 if number is None else number or len(log.entries)
     screen.lines(page(log.entries, told, summary, limit, screen, now))
@@ -128,23 +128,20 @@ class Told(NamedTuple):
     """What Slurm told of the jobs, in step with the entries."""
 
     became: Sequence[Optional[Became]]
-    #: Base id -> why it waits now.
-    waiting: Mapping[str, str]
     default_account: str
+    #: Why ended jobs are not known.
     trouble: str = ""
 
 
 def _ask(entries: Sequence[Entry], now: float) -> Told:
     if not entries:
-        return Told((), {}, "")
+        return Told((), "")
     user = _pools.me()
-    accounting = _sacct.ask(user, entries[0].at - 60)
-    if accounting.trouble:
-        return Told([None] * len(entries), {}, "", accounting.trouble)
-    became = _decisions.match(entries, accounting.jobs)
-    pending = any(found and found.job.state == "PENDING" for found in became)
-    waiting = _sacct.pending_reasons() if pending else {}
-    return Told(became, waiting, _default_account(user) if _moved(entries) else "")
+    accounting, queued = _sacct.ask(user, entries[0].at - 60), _sacct.queue()
+    if accounting.trouble and queued.trouble:
+        return Told([None] * len(entries), "", accounting.trouble)
+    became = _decisions.match(entries, _sacct.known_jobs(accounting, queued))
+    return Told(became, _default_account(user) if _moved(entries) else "", accounting.trouble)
 
 
 def _moved(entries: Sequence[Entry]) -> bool:
@@ -176,7 +173,7 @@ def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tu
         state = job.state.lower().replace("_", " ")
         return f"started after {render.seconds(wait)}, {state}", GOOD if wait < _AT_ONCE else ""
     if job.state == "PENDING":
-        reason = told.waiting.get(job.id, job.reason) or "no reason yet"
+        reason = job.reason or "no reason yet"
         return f"waits since {render.seconds(now - job.submit)}: {reason}", "yellow"
     end = f" after {render.seconds(job.end - job.submit)}" if job.end else ""
     reason = f", waited for {job.reason}" if job.reason else ""
@@ -247,8 +244,7 @@ def summarise(entries: Sequence[Entry], told: Told, now: float) -> Summary:
                     avoided_jobs += 1
                     avoided += max(0.0, until[index] - entry.at - wait)
         if found and found.job.state == "PENDING" and now - found.job.submit > _AT_ONCE:
-            reason = told.waiting.get(found.job.id, found.job.reason)
-            stuck.append((found.job.id, reason, now - found.job.submit))
+            stuck.append((found.job.id, found.job.reason, now - found.job.submit))
     return Summary(
         actions, moved, waits, avoided_jobs, avoided, told.default_account, stuck, chronic(entries)
     )
@@ -447,7 +443,7 @@ def as_json(
     return {
         "log": {"file": path, "decisions": len(log.entries), "bad_lines": log.bad},
         "accounting": {"trouble": told.trouble},
-        "decisions": [_decision_json(entry, found, told) for entry, found in pairs],
+        "decisions": [_decision_json(entry, found) for entry, found in pairs],
         "summary": {
             "actions": dict(summary.actions),
             "moved": summary.moved,
@@ -475,7 +471,7 @@ def as_json(
     }
 
 
-def _decision_json(entry: Entry, found: Optional[Became], told: Told) -> Dict[str, object]:
+def _decision_json(entry: Entry, found: Optional[Became]) -> Dict[str, object]:
     data: Dict[str, object] = {
         "time": entry.at,
         "action": entry.action,
@@ -499,7 +495,7 @@ def _decision_json(entry: Entry, found: Optional[Became], told: Told) -> Dict[st
             "id": job.id,
             "match": found.match,
             "state": job.state,
-            "reason": told.waiting.get(job.id, job.reason),
+            "reason": job.reason,
             "submitted": round(job.submit),
             "started": None if job.start is None else round(job.start),
             "ended": None if job.end is None else round(job.end),

@@ -56,7 +56,7 @@ def command(directory: Path, uninstall: bool, shell: str, module: Optional[Path]
     Examples:
       eval "$(sbatch-router install-shim ~/bin)"
       sbatch-router install-shim --shell fish ~/bin | source
-      sbatch-router install-shim /opt/router/bin --module /opt/modules/router/1.lua
+      sbatch-router install-shim /opt/router --module /opt/modules/router/1.lua
       sbatch-router install-shim --uninstall ~/bin
 
     \b

@@ -179,6 +179,10 @@ def test_twins_are_likely_and_in_order() -> None:
     assert found(entries, jobs[:2]) == [("1", LIKELY), ("3", LIKELY), None]
 
 
+def test_an_earlier_job_is_not_taken_for_a_later_one() -> None:
+    assert found([entry()], [job(1, BASE - 1), job(2, BASE + 1)]) == [("2", SURE)]
+
+
 def test_names_tell_twins_apart() -> None:
     entries = [entry(job_name="a"), entry(job_name="b")]
     assert found(entries, [job(2, name="a"), job(1, name="b")]) == [("2", SURE), ("1", SURE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -138,16 +139,19 @@ def test_on_a_cluster(cli: Cli) -> None:
     path = cli.cluster.home("alice") / ".config/sbatch-router/policy.yaml"
     made = cli.run("init")
     assert (made.rc, made.out) == (0, "")
-    assert made.err == (
-        f"wrote {path}: 3 accounts, your default first\n"
-        "next: sbatch-router check --live; sbatch-router install-shim ~/bin\n"
+    said = re.fullmatch(
+        rf"wrote {re.escape(str(path))}: (\d) accounts, your default first\n"
+        r"next: sbatch-router check --live; sbatch-router install-shim ~/bin\n",
+        made.err,
     )
+    assert said, made.err
     text = path.read_text()
     assert "qos: [maigan, maigan-b]" in text
+    assert policyfile.loads(text).accounts[0].name == "clive"
     assert "# clive: cpu 80, mem 312.5G, gres/gpu 1" in text
     checked = cli.run("check")
     assert (checked.rc, checked.err) == (0, "")
-    assert checked.out == f"{path}: ok (3 accounts, 2 rules)\n"
+    assert checked.out == f"{path}: ok ({said[1]} accounts, 2 rules)\n"
     live = cli.run("check", "--live")
     assert (live.rc, live.out, live.err) == (0, checked.out, "")
 

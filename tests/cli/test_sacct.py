@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbatch_router.cli._sacct import _FIELDS, array_tasks, parse, req_mem
+from sbatch_router.cli._sacct import _FIELDS, array_tasks, known_jobs, parse, parse_queue, req_mem
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,28 @@ def test_broken_rows_are_counted() -> None:
 def test_a_name_that_is_not_utf8() -> None:
     (job,) = read(row(JobName="\udcff"))
     assert job.name == "\udcff"
+
+
+def queued(*cells: str) -> bytes:
+    return ("\x1f".join(cells) + "\x1f\n").encode()
+
+
+def test_what_slurmctld_says_now_counts() -> None:
+    pending = queued(
+        "7_[3-9]", "clive", "clive", "main", "100", "999", "1999", "PENDING", "Priority",
+        "cpu=8,mem=125G", "x",
+    )  # fmt: skip
+    new = queued(
+        "8", "clive", "clive", "main", "105", "106", "999", "RUNNING", "None", "cpu=1", "y"
+    )
+    queue = parse_queue(pending + new + b"junk\n")
+    assert queue.bad == 1
+    first, second = queue.jobs
+    assert (first.id, first.start, first.end, first.tasks) == ("7", None, None, 7)
+    assert (second.name, second.start, second.end, second.reason) == ("y", 106, None, "")
+    both = known_jobs(parse(row().encode()), queue)
+    assert [(job.id, job.state, job.reason) for job in both] == [
+        ("7", "PENDING", "Priority"),
+        ("8", "RUNNING", ""),
+    ]
+    assert both[0].tres == {"billing": 1, "cpu": 8, "mem": 128000, "node": 1}

@@ -103,7 +103,7 @@ def test_json(cli: Cli) -> None:
 def test_limits_of_other_kinds(cli: Cli) -> None:
     cli.cluster.apply(
         {
-            "users": {"alice": {"default_account": "clive"}},
+            "users": {"dora": {"default_account": "kinds"}},
             "qos": {
                 "kinds": {
                     "GrpTRES": "cpu=10",
@@ -118,14 +118,14 @@ def test_limits_of_other_kinds(cli: Cli) -> None:
                     "parent": "dept",
                     "qos": ["kinds"],
                     "default_qos": "kinds",
-                    "users": ["alice"],
+                    "users": ["dora"],
                     "GrpTRES": "cpu=20,mem=5000",
                 }
             },
         }
     )
-    cli.policy("version: 1\naccounts: [kinds]\n")
-    found = cli.run("status", "--json")
+    cli.policy("version: 1\naccounts: [kinds]\n", "dora")
+    found = cli.run("status", "--json", user="dora")
     assert (found.rc, found.err) == (0, "")
     (pool,) = json.loads(found.out)["pools"]
     # The QOS hides the account's GrpTRES of cpu, not of mem.
@@ -133,11 +133,11 @@ def test_limits_of_other_kinds(cli: Cli) -> None:
     assert limits == {
         ("GrpTRES", "cpu", "qos kinds"): 10,
         ("GrpTRES", "mem", "account kinds"): 5000,
-        ("MaxTRESPU", "mem", "user alice in qos kinds"): 1000,
+        ("MaxTRESPU", "mem", "user dora in qos kinds"): 1000,
         ("GrpJobs", "GrpJobs", "qos kinds"): 5,
     }
     assert pool["per_job"] == ["cpu at most 4", "time at most 1d"]
-    shown = cli.run("status")
+    shown = cli.run("status", user="dora")
     assert "a job   cpu at most 4, time at most 1d" in shown.out
     assert "for you" in shown.out
 
