@@ -266,6 +266,7 @@ def test_explicit_account(bed: Bed, origin: str) -> None:
     assert _named(bed, origin, SEED + EXPLICIT.format("keep")) == "clive/clive"
     assert _named(bed, origin, SEED + EXPLICIT.format("prefer")) == "clive/clive"
     assert _named(bed, origin, SEED + EXPLICIT.format("override")) == "maigan/maigan"
+    bed.cluster.scancel_all()
     fill(bed, "clive", "317000M")
     assert _named(bed, origin, SEED + EXPLICIT.format("keep")) == "clive/clive"
     assert _named(bed, origin, SEED + EXPLICIT.format("prefer")) == "maigan/maigan"
@@ -332,7 +333,8 @@ cache: 0
     assert "unlimited" not in result.err.decode()
     # slurmctld's own word on the zero: it pends for this reason.
     job = bed.sbatch(*gpu, "-q", "nogpu", user="tess", shim=False).job
-    assert bed.cluster.wait_reason(job) == ("PENDING", "QOSGrpGRES")
+    ignore = ("None", "", "Priority")
+    assert bed.cluster.wait_reason(job, ignore=ignore) == ("PENDING", "QOSGrpGRES")
 
 
 def test_unknown_is_neither_zero_nor_unlimited(bed: Bed) -> None:
@@ -407,6 +409,7 @@ def test_no_association_with_one_of_the_accounts(bed: Bed) -> None:
     )  # fmt: skip
     result = bed.sbatch(*SMALL, user="carol", policy=SEED)
     assert (result.err, bed.where(result.job)) == (b"", "maigan/maigan")
+    bed.wait_running(result.job)
     fill(bed, "maigan", "9000M")
     result = bed.sbatch("--mem=2000M", *SMALL[1:], user="carol", policy=SEED)
     assert (result.rc, result.out) == (75, b"")
