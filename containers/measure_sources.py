@@ -77,7 +77,7 @@ def rpcs(cluster: Cluster) -> tuple[dict[str, int], dict[str, float]]:
     """RPCs that slurmctld has served so far, by kind: how many, and their microseconds."""
     text = cluster.run("sdiag").stdout
     found = re.findall(
-        r"^\t(\w+) +\(\s*\d+\) count:(\d+) +ave_time:\d+ +total_time:(\d+)", text, re.M
+        r"^\t(REQUEST_\w+) +\(\s*\d+\) count:(\d+) +ave_time:\d+ +total_time:(\d+)", text, re.M
     )
     found = [row for row in found if row[0] != "REQUEST_STATS_INFO"]  # our own question
     return {n: int(c) for n, c, _ in found}, {n: float(t) for n, _, t in found}

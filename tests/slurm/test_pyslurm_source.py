@@ -326,13 +326,18 @@ def test_the_real_pyslurm_is_used_where_the_policy_asks_for_it(
 
 
 @pytest.mark.cluster
-def test_the_real_pyslurm_tells_what_it_is(cluster):
+def test_the_real_pyslurm_tells_what_it_is(cluster, tmp_path):
     need_pyslurm()
     env = {key.encode(): value.encode() for key, value in cluster.env.items()}
     probe = probe_pyslurm(20, env=env)
     assert probe.trouble == ""
     assert probe.hidden == ()
     assert probe.slurm == f"{cluster.release[0]}.{cluster.release[1]:02d}"
-    # Without a slurm.conf libslurm ends the process.
-    env[b"SLURM_CONF"] = b"/nonexistent/slurm.conf"
+    # A slurm.conf that libslurm cannot read ends the process; for one that is not there it
+    # waits a minute.
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("NoSuchKey=1\n")
+    env[b"SLURM_CONF"] = bytes(conf)
     assert "ended with status 1" in probe_pyslurm(20, env=env).trouble
+    env[b"SLURM_CONF"] = b"/nonexistent/slurm.conf"
+    assert "did not answer within 1 s" in probe_pyslurm(1, env=env).trouble
