@@ -258,9 +258,9 @@ class Bed:
         return json.loads(done.out)
 
     def show(self, job: str) -> dict[str, str]:
-        """The fields of ``scontrol show job``, and of its batch script's owner."""
+        """The fields of ``scontrol show job``."""
         text = self.cluster.run("scontrol", "-o", "show", "job", job).stdout.splitlines()[0]
-        return dict(word.partition("=")[::2] for word in text.split())
+        return dict(re.findall(r"(\w[\w:/]*)=(.*?)(?= \w[\w:/]*=|\s*$)", text))
 
     def where(self, job: str) -> str:
         """``account/qos`` of a job, as slurmctld has it."""

@@ -166,7 +166,13 @@ def test_the_job_itself_is_the_same(bed: Bed, scripts: Path) -> None:
 
     bare = stored(shim=False)
     for name in MODES:
-        assert stored(**mode(name)) == bare, name
+        ours = stored(**mode(name))
+        for job, model in zip(ours, bare):
+            if name == "same" and "SubmitLine" in job:
+                # The account that it gets anyway is put in: it may change while this runs.
+                line = job["SubmitLine"].replace(" --account=clive --qos=clive", "")
+                job["SubmitLine"] = line
+            assert job == model, name
 
 
 # -- standard input --------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def test_explicit_account(bed: Bed, origin: str) -> None:
     assert _named(bed, origin, SEED + EXPLICIT.format("prefer")) == "clive/clive"
     assert _named(bed, origin, SEED + EXPLICIT.format("override")) == "maigan/maigan"
     bed.cluster.scancel_all()
-    fill(bed, "clive", "317000M")
+    fill(bed, "clive", "319000M")
     assert _named(bed, origin, SEED + EXPLICIT.format("keep")) == "clive/clive"
     assert _named(bed, origin, SEED + EXPLICIT.format("prefer")) == "maigan/maigan"
 
