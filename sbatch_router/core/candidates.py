@@ -210,8 +210,11 @@ class Judge:
             held = _first_reason(before) or closed_reason
             return blank._replace(verdict=NOT_ALLOWED, reason=held, why=closed)
         judged = _verdict(blank, found, self._at_once)
-        if strict and judged.verdict == NEVER and judged.reason.startswith("Partition"):
-            judged = judged._replace(reason="", refused=True)
+        limit = next((c for c in found.checks if c.where == f"partition {partition.name}"), None)
+        if strict and limit is not None:
+            # sbatch is refused before the limits of accounts and QOS are looked at.
+            why = f"{limit.where}: {_clause(limit)}"
+            judged = blank._replace(verdict=NEVER, why=why, refused=True)
         return judged._replace(
             checks=found.checks,
             headroom=_headroom(found, need),

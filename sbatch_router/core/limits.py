@@ -160,8 +160,9 @@ class _Start:
         reason = count_reason(level, kind)
         if kind == "MaxWallPJ":
             return self._one(kind, reason, where, amount(limit.limit), minutes)
-        asked = minutes if self._safe else 1
         most, used = amount(limit.limit), amount(limit.used)
+        # slurmctld adds them up in 32 bits, in which "unlimited" comes to -1.
+        asked = max(1, (used + minutes & 0xFFFFFFFF) - used) if self._safe else 1
         return Check(START, reason, kind, "", where, most, used, 0, 0, asked, asked)
 
     def _tres_checks(

@@ -232,6 +232,9 @@ def _scope(fields: Dict[str, str]) -> Scope:
             tres[key] = _limit_map(key, value)
         elif key in _COUNT_KINDS:
             counts[key] = _limit(key, value)
+    if tres.get("GrpTRESMins") and not tres.get("GrpTRESRunMins"):
+        # AccountingStorageEnforce=safe adds what running jobs will spend, limited or not.
+        tres["GrpTRESRunMins"] = _every_limit("GrpTRESRunMins", fields.get("GrpTRESRunMins", ""))
     return Scope(tres, counts)
 
 
@@ -248,6 +251,10 @@ def _limit_map(kind: str, value: str) -> LimitMap:
     # ``cpu=N(0),mem=N(0),...``: nine kinds of ten, and nobody asks what is used there.
     if kind not in _SHOWN_KINDS and value.count("=N(") == value.count("="):
         return {}
+    return _every_limit(kind, value)
+
+
+def _every_limit(kind: str, value: str) -> LimitMap:
     try:
         return parse_limits(value)
     except (ValueError, KeyError, OverflowError):

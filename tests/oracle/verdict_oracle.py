@@ -469,20 +469,19 @@ class Bench:
             if site is None:
                 site = collect_site("alice", 10, 20, time.time(), **options)
                 store(str(self._site), None, site)
-            snapshot = collect_live(
-                site,
-                [f"{name}{i}" for i in range(ISLANDS) for name in "ab"],
-                [f"{name}{i}" for i in range(ISLANDS) for name in "qr"],
-                "alice", uid, 10, time.time(), **options,
-            )  # fmt: skip
-            if snapshot.troubles:
-                raise RuntimeError(f"snapshot: {snapshot.troubles}")
+            snapshot = _collect(site, uid, options)
             if not whole:
                 snapshot = binding(snapshot)
             return [_judge(snapshot, i, job) for i, job in enumerate(asks)]
 
         answer: list[dict[str, Any]] = _as_user(self.cluster, "alice", work)
         return answer
+
+    def snapshot(self) -> Snapshot:
+        """What Slurm says now, asked for as root."""
+        options: dict[str, Any] = {"path": self.cluster.env["PATH"], "env": self.env}
+        site = collect_site("alice", 10, 20, time.time(), **options)
+        return _collect(site, self.cluster.uid("alice"), options)
 
     def round(self, asks: list[Job], *, whole: bool = True, alone: bool = False) -> list[Result]:
         """Judge one request an island, then submit them all and read what became of them.
@@ -575,6 +574,18 @@ class Bench:
             result.tres = tres.get(result.job or 0, {})
 
 
+def _collect(site: Site, uid: int, options: dict[str, Any]) -> Snapshot:
+    snapshot = collect_live(
+        site,
+        [f"{name}{i}" for i in range(ISLANDS) for name in "ab"],
+        [f"{name}{i}" for i in range(ISLANDS) for name in "qr"],
+        "alice", uid, 10, time.time(), **options,
+    )  # fmt: skip
+    if snapshot.troubles:
+        raise RuntimeError(f"snapshot: {snapshot.troubles}")
+    return snapshot
+
+
 def _cleared(option: str, value: str) -> str:
     if "TRES" in option:
         names = [part.partition("=")[0] for part in value.split(",")]
@@ -629,7 +640,7 @@ def compare(result: Result) -> str:
 def _compare_alone(result: Result) -> str:
     """Without my own jobs, `waits_mine` starts and `waits_others` does not."""
     verdict = result.ours["verdict"]
-    if re.search("Wall|(?<!Run)Minutes", result.reason):
+    if re.search("GrpWall|(?<!Run)Minutes", result.reason + result.ours["reason"]):
         return ""  # what I cancelled has just been charged
     if verdict in ("fits", "waits_mine") and not result.running:
         return f"{verdict}, but {result.reason} without my other jobs"
@@ -785,10 +796,14 @@ CLUSTERS: tuple[tuple[str, int, dict[str, Any], float], ...] = (
 )
 
 
-def run(seed: int, count: int, counts: Counter[str], shrinks: int = 2) -> list[Result]:
+def run(
+    seed: int, count: int, counts: Counter[str], shrinks: int = 2, only: Optional[int] = None
+) -> list[Result]:
     """All clusters; returns the disagreements, the first of each cluster shrunk."""
     wrong: list[Result] = []
     for number, (name, nodes, settings, share) in enumerate(CLUSTERS):
+        if only not in (None, number):
+            continue
         rng = random.Random(f"{seed} {number}")
         with Cluster.start(spec(nodes, **settings)) as cluster:
             bench = Bench(cluster, nodes)
@@ -808,11 +823,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--cluster", type=int, help="only this of the clusters, from 0")
     parser.add_argument("--shrinks", type=int, default=2, help="disagreements to shrink a cluster")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     began = time.monotonic()
-    wrong = run(options.seed, options.count, counts, options.shrinks)
+    wrong = run(options.seed, options.count, counts, options.shrinks, options.cluster)
     for name, number in sorted(counts.items()):
         print(f"{number:6} {name}")
     judged = sum(n for name, n in counts.items() if name.startswith("verdict "))
