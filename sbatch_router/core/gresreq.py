@@ -49,7 +49,7 @@ def parse_gres_list(text: str) -> Iterator[Tuple[str, str, int]]:
         if not token:
             raise ValueError(f"GRES request has an empty item: {text!r}")
         name, _, rest = token.partition(":")
-        if "-" in token or "gres" in name or "=" in token:
+        if "-" in token or "gres" in name or "=" in token or name.lower() == "none":
             raise ValueError(f"GRES request is not supported: {token!r}")
         kind, colon, count_text = rest.partition(":")
         count: Optional[int] = 1
@@ -102,6 +102,10 @@ def validate(job: JobDesc, in_sbatch: bool, release: Tuple[int, ...]) -> List[Gr
     if job.cpus_per_gpu is not None and not requested and release >= (23, 2):
         raise ValueError("--cpus-per-gpu without any GPU")
     for state in found:
+        if state.per_node and state.per_task and release >= (23, 2):
+            raise ValueError("GPUs per task beside GPUs per node are not supported")
+        if state.per_job and state.per_socket and release >= (24, 5):
+            raise ValueError("GPUs per socket beside GPUs per job are not supported")
         _reconcile(job, state, in_sbatch, gpu_tasks)
     if found and job.cpus_per_gpu and release >= (24, 5):
         gpus = sum(state.total for state in found if state.name == "gpu")
@@ -121,9 +125,7 @@ def _gpu_list(text: str) -> List[Tuple[str, str, int]]:
     return list(parse_gres_list(items)) if items else []
 
 
-def _read(
-    job: JobDesc, states: Dict[Tuple[str, str], GresState], release: Tuple[int, ...]
-) -> None:
+def _read(job: JobDesc, states: Dict[Tuple[str, str], GresState], release: Tuple[int, ...]) -> None:
     """Fill `states` in Slurm's order; the order decides which record comes first."""
 
     def state(name: str, kind: str) -> GresState:

@@ -82,7 +82,7 @@ def at_start(
         later.add("node")
     for state in states:
         name = f"gres/{state.name}"
-        count = max(state.per_node * nodes, state.per_job, state.total)
+        count = _gres_count(state, nodes)
         held[name] = held.get(name, 0) - state.total + count
         if state.kind:
             held[f"{name}:{state.kind}"] = count
@@ -145,10 +145,12 @@ def _cpus(
 ) -> Tuple[int, bool]:
     """(CPUs at least, whether that is exact)."""
     each, exact = _cpus_per_node(job, release)
+    if job.num_tasks and job.num_tasks < nodes:
+        each, exact = 0, False
     total = max(job.min_cpus or 1, nodes * each)
-    if not job.overcommit and job.ntasks_per_gpu is None:
-        total = max(total, _gpu_cpus(job, states, nodes, partition))
     gpus = sum(state.name == "gpu" for state in states)
+    if gpus == 1 and not job.overcommit and job.ntasks_per_gpu is None:
+        total = max(total, _gpu_cpus(job, states, nodes, partition))
     odd = job.ntasks_per_core or job.ntasks_per_socket or job.gres_flags
     exact = exact and not (job.ntasks_per_gpu or gpus > 1 or (gpus and odd))
     if threads is None:
@@ -165,10 +167,11 @@ def _cpus(
 def _cpus_per_node(job: JobDesc, release: Tuple[int, ...]) -> Tuple[int, bool]:
     """(CPUs each node must give at least, whether the sum of them is exact).
 
-    --mincpus does not hold beside --overcommit or an asked-for shape of nodes; since 23.02
-    --ntasks-per-node beside --ntasks is an upper bound.
+    --mincpus does not hold beside --overcommit or an asked-for shape of nodes or tasks; since
+    23.02 --ntasks-per-node beside --ntasks is an upper bound.
     """
     shaped = job.sockets_per_node or job.cores_per_socket or job.ntasks_per_socket
+    shaped = shaped or job.ntasks_per_node or job.ntasks_asked or job.cpus_asked
     each = max(job.pn_min_cpus or 1, job.cpus_per_task or 1)
     if job.overcommit or (shaped and each > (job.cpus_per_task or 1)):
         return 1, False
@@ -186,8 +189,13 @@ def _gpu_cpus(job: JobDesc, states: List[GresState], nodes: int, partition: Part
     for state in states:
         if state.name == "gpu":
             each = state.cpus_per_gres or default
-            most = max(most, each * max(state.per_node * nodes, state.per_job, state.total))
+            most = max(most, each * _gres_count(state, nodes))
     return most
+
+
+def _gres_count(state: GresState, nodes: int) -> int:
+    """ReqTRES takes the largest of several amounts for one GRES; a job gets the one that rules."""
+    return state.per_job or state.per_node * nodes or state.total
 
 
 def _whole_nodes(held: Tres, later: set[str], nodes: int, partition: Partition) -> None:

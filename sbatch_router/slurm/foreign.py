@@ -52,7 +52,9 @@ def translate(merge: Merge, script: bytes) -> None:
     """Set in `merge` what the script's #BSUB lines say, or else its #PBS lines."""
     words, found = _collect(script, b"#BSUB", merge.doubts)
     if found:
-        _obey(merge, ["-c" if w == "-cwd" else w for w in words], _BSUB, _BSUB_LONG)
+        # sbatch looks for -cwd at every other word only, where an option "must" be.
+        words = ["-c" if w == "-cwd" and i % 2 == 0 else w for i, w in enumerate(words)]
+        _obey(merge, words, _BSUB, _BSUB_LONG)
         return
     words, found = _collect(script, b"#PBS", merge.doubts)
     if found:

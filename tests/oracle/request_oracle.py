@@ -9,7 +9,10 @@ but for refusals that are about the cluster and not about the request (`CLUSTER_
 the nodes are too small or too few. A doubt on a call that sbatch takes is no disagreement, as
 the router passes such calls through; they are counted, by their reason.
 
-    request_oracle.py --seed 1 --count 1000
+Where sbatch refuses for a value that we do not read (a mail type, a dependency), no doubt is
+asked for either: such options are not generated with bad values.
+
+    request_oracle.py --seed 1 --count 1000 [--variant defaults]
 """
 
 from __future__ import annotations
@@ -108,7 +111,26 @@ CLUSTER_REFUSALS = (
     "Requested time limit is invalid",
     "Invalid license specification",
     "Invalid node name specified",
+    "Job dependency problem",
+    "Requested nodes not in this partition",
 )
+
+
+#: slurm.conf keys on top of `SPEC`, and what they change in our `Config`.
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "defaults": (
+        {"PriorityFlags": "MAX_TRES", "DefMemPerNode": 5000, "DefMemPerGPU": 3000,
+         "EnforcePartLimits": "ANY"},
+        {"priority_flags": frozenset(("MAX_TRES",)), "def_mem_per_node": 5000,
+         "def_mem_per_gpu": 3000, "enforce_part_limits": "ANY"},
+    ),
+}  # fmt: skip
+
+
+def spec(variant: str = "plain") -> dict[str, Any]:
+    """The cluster to run on."""
+    return {**SPEC, "slurm_conf": {**SPEC["slurm_conf"], **VARIANTS[variant][0]}}
 
 
 @dataclass(frozen=True)
@@ -343,6 +365,26 @@ def _directives(rng: random.Random, options: list[tuple[str, str]]) -> list[str]
     return lines
 
 
+FOREIGN = (
+    "#PBS -A two", "#PBS -q node", "#PBS -l nodes=2:ppn=3", "#PBS -l nodes=a1+a2:ppn=2",
+    "#PBS -l walltime=1:00:00,mem=4gb", "#PBS -lmem=100mb", "#PBS -t 1-4", "#PBS -J 0-3",
+    "#PBS -l select=2:ncpus=4:mpiprocs=2", "#PBS -l ncpus=3", "#PBS -N name -j oe -V",
+    "#PBS -l nodes=1:gpus=2", "#PBS -l naccelerators=2", "#PBS -l cput=10,pmem=3gb,vmem=9gb",
+    "#PBS -v A=1,B=2", "#PBS -W umask=22", "#PBS -W depend=x", "#PBS -x", "#PBS --account two",
+    "#PBS -l file=3gb,nice=3", "#PBS -m ae -M a@b", "#PBS", "#PBS -l accelerator=true",
+    "#BSUB -n 2,4", "#BSUB -n 3", "#BSUB -M 100000 -q node", "#BSUB -W 1:30 -x", "#BSUB -J a",
+    "#BSUB -m 'a1 a2'", "#BSUB -P x", "#BSUB -cwd /tmp", "#BSUB -M 7M", "#PBS -p 5 -r y",
+)  # fmt: skip
+
+
+def _foreign(rng: random.Random) -> list[str]:
+    """Directives of other systems, which sbatch translates."""
+    lines = list(rng.sample(FOREIGN, rng.choice([1, 1, 2, 3])))
+    if rng.random() < 0.2:
+        lines.insert(rng.randint(0, len(lines)), "true")
+    return lines
+
+
 def generate(rng: random.Random) -> Call:
     """One random call; most are valid."""
     names = list(OPTIONS)
@@ -365,7 +407,10 @@ def generate(rng: random.Random) -> Call:
         env[rng.choice(DECOYS)] = "3"
     if wrap:
         cli.insert(rng.randint(0, len(cli)), ("--wrap", "sleep 1"))
-    return Call(tuple(cli), tuple(env.items()), tuple(_directives(rng, script)), wrap)
+    lines = _directives(rng, script)
+    if rng.random() < 0.15 and not wrap:
+        lines += _foreign(rng)
+    return Call(tuple(cli), tuple(env.items()), tuple(lines), wrap)
 
 
 class Bench:
@@ -495,8 +540,8 @@ def _without(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     return items[:index] + items[index + 1 :]
 
 
-def config_of(cluster: Cluster) -> Config:
-    """What `SPEC` configures."""
+def config_of(cluster: Cluster, variant: str = "plain") -> Config:
+    """What `spec(variant)` configures."""
     tracked = SPEC["slurm_conf"]["AccountingStorageTRES"]
     return Config(
         release=tuple(cluster.release),
@@ -504,15 +549,19 @@ def config_of(cluster: Cluster) -> Config:
         select=frozenset(("CR_CORE_MEMORY",)),
         tres=frozenset(("cpu", "mem", "node", "billing", *tracked)),
         cluster=cluster.spec.cluster,
-    )
+    )._replace(**VARIANTS[variant][1])
 
 
 def run(
-    cluster: Cluster, seed: int, count: int, statistics: Optional[Counter[str]] = None
+    cluster: Cluster,
+    seed: int,
+    count: int,
+    statistics: Optional[Counter[str]] = None,
+    variant: str = "plain",
 ) -> list[Disagreement]:
     """Judge `count` random calls of `seed`; returns the disagreements, shrunk."""
     rng = random.Random(seed)
-    bench, config = Bench(cluster), config_of(cluster)
+    bench, config = Bench(cluster), config_of(cluster, variant)
     counts: Counter[str] = Counter() if statistics is None else statistics
     wrong: list[Disagreement] = []
     for start in range(0, count, 250):
@@ -534,10 +583,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--variant", choices=VARIANTS, default="plain")
     options = parser.parse_args()
     statistics: Counter[str] = Counter()
-    with Cluster.start(SPEC) as cluster:
-        wrong = run(cluster, options.seed, options.count, statistics)
+    with Cluster.start(spec(options.variant)) as cluster:
+        wrong = run(cluster, options.seed, options.count, statistics, options.variant)
     for name, number in statistics.most_common():
         print(f"{number:6} {name}")
     for one in wrong:
