@@ -24,7 +24,7 @@ MOST_BYTES = 32 * 2**20
 _LONGEST_LINE = 2**20
 #: Seconds from a decision to the job's submission: slurmctld's clock may differ a little, and
 #: a busy one keeps sbatch waiting.
-_BEFORE, _AFTER = 2.0, 30.0
+_BEFORE, _USUAL, _AFTER = 2.0, 2.0, 30.0
 #: Seconds in which `sbatch-router-submit` adds the id.
 _ID_SECONDS = 600.0
 
@@ -231,6 +231,7 @@ def match(entries: Sequence[Entry], jobs: Sequence[JobRow]) -> List[Optional[Bec
         fit = [job for job in ordered[low:high] if job.id not in taken and fits(entry, job)]
         # Earlier ones only if slurmctld's clock is behind: submission times are cut to seconds.
         fit = [job for job in fit if job.submit >= int(entry.at)] or fit
+        fit = [job for job in fit if job.submit <= entry.at + _USUAL] or fit
         fitting[index] = fit
         for job in fit:
             wanted_by[job.id] = wanted_by.get(job.id, 0) + 1

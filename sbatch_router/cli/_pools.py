@@ -27,6 +27,7 @@ from ..core.mine import Mine
 from ..core.policy import Account, Policy
 from ..core.snapshot import Assoc, Config, Job, Qos, Scope, Site, Snapshot
 from ..core.tres import UNKNOWN, Limit
+from ..host import PROMISE_SECONDS
 from ..slurm.collect import collect_live, collect_site
 from ..state import StateError, directory, load
 
@@ -121,12 +122,27 @@ def ask_live(site: Site, accounts: Iterable[str], qos: Iterable[str]) -> Snapsho
 
 
 def promises(environ: Mapping[bytes, bytes]) -> Tuple[Promise, ...]:
-    """The ledger, read and never written."""
+    """The ledger's open promises, read and never written. To be asked for before Slurm is.
+
+    A submission whose process has ended is Slurm's to tell of (host.Host.collect).
+    """
     try:
         found = load(directory(environ) + "/ledger", None)
     except StateError:
         return ()
-    return found if isinstance(found, tuple) else ()
+    now = time.time()
+    ledger = found if isinstance(found, tuple) else ()
+    return tuple(p for p in ledger if _lives(p.pid) and now - p.at < PROMISE_SECONDS)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def names_of(policy: Policy) -> Tuple[List[str], List[str]]:

@@ -22,6 +22,8 @@ T = TypeVar("T")
 #: Wider lines are harder to read, not easier.
 MAX_WIDTH = 100
 MIN_WIDTH = 40
+#: Below this many columns rows are drawn closer.
+NARROW = 72
 #: Cells of a bar.
 WIDEST_BAR, NARROWEST_BAR = 20, 6
 
@@ -235,11 +237,11 @@ def table(
     rows: Sequence[Row], screen: Screen, columns: Optional[Sequence[Row]] = None
 ) -> List[Text]:
     """`rows` with aligned columns, in `screen.width`. `columns`: all rows to be aligned with."""
-    narrow = screen.width < 72
+    narrow = screen.width < NARROW
     every = [_cell_texts(row, narrow) for row in (columns or rows)]
     widths = [max((len(cells[i]) for cells in every), default=0) for i in range(4)]
-    indent = 2 if narrow else 4
-    room = screen.width - indent - sum(widths) - 2 * 3 - 1
+    indent, gap = (2, 1) if narrow else (4, 2)
+    room = screen.width - indent - sum(widths) - gap * 3 - 1
     cells = min(room, WIDEST_BAR) if room >= NARROWEST_BAR else 0
     return [_row(row, _cell_texts(row, narrow), widths, indent, cells, screen) for row in rows]
 
@@ -262,9 +264,10 @@ def _row(
     screen: Screen,
 ) -> Text:
     name, used, mine, last = texts
+    gap = " " if screen.width < NARROW else "  "
     drawn: List[object] = []
     if cells:
-        drawn = [*bar(row.limit, row.used, row.mine, row.queued, cells, screen.signs), "  "]
+        drawn = [*bar(row.limit, row.used, row.mine, row.queued, cells, screen.signs), gap]
     mark = screen.signs.short if row.short else " "
     style = BAD if row.short else ""
     found = styled(
@@ -273,9 +276,9 @@ def _row(
         " ",
         *drawn,
         (used.rjust(widths[1]), style),
-        "  ",
+        gap,
         mine.ljust(widths[2]),
-        "  ",
+        gap,
         (last.ljust(widths[3]), style),
     )
     found.rstrip()

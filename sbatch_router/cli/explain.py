@@ -154,7 +154,7 @@ class _Page:
             screen.lines(render.table(rows[id(candidate)], screen, every))
             holder = self.holders.get(candidate.qos)
             if holder and candidate.verdict == core.WAITS_OTHERS:
-                screen.words("held by ", holder, indent=2 if screen.width < 72 else 4)
+                screen.words("held by ", holder, indent=2 if screen.width < render.NARROW else 4)
         if every:
             screen.line()
             screen.line(render.legend(screen.signs))
@@ -409,7 +409,7 @@ def _last(check: Check, short: bool, candidate: Candidate) -> str:
             return f"wants {render.amount(check.tres, check.limit, check.kind)}"
         missing = _missing(check, candidate)
         if missing is not None:
-            return f"short by {render.amount(check.tres, missing, check.kind)}"
+            return f"lacks {render.amount(check.tres, missing, check.kind)}"
     return f"asks {render.amount(check.tres, asked, check.kind)}"
 
 

@@ -174,7 +174,7 @@ def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tu
         return f"started after {render.seconds(wait)}, {state}", GOOD if wait < _AT_ONCE else ""
     if job.state == "PENDING":
         reason = job.reason or "no reason yet"
-        return f"waits since {render.seconds(now - job.submit)}: {reason}", "yellow"
+        return f"waiting for {render.seconds(now - job.submit)}: {reason}", "yellow"
     end = f" after {render.seconds(job.end - job.submit)}" if job.end else ""
     reason = f", waited for {job.reason}" if job.reason else ""
     return f"never started: {job.state.lower()}{end}{reason}", BAD
@@ -388,10 +388,10 @@ def summary_lines(summary: Summary, screen: Screen, now: float) -> List[Text]:
         "", f"{render.many(total, 'decision')}: {counts}", screen.width, "bold"
     )
     lines += render.paragraph("", _moved_words(summary), screen.width)
-    if summary.avoided_jobs:
+    if summary.avoided_seconds >= 1:
         lines += render.paragraph("", _avoided_words(summary), screen.width)
     for job, reason, seconds in summary.stuck:
-        text = f"job {job} waits since {render.seconds(seconds)}: {reason or 'no reason yet'}"
+        text = f"job {job} waiting for {render.seconds(seconds)}: {reason or 'no reason yet'}"
         lines += render.paragraph("", text, screen.width, "yellow")
     for one in summary.chronic:
         text = f"blocked? {one.account} was {one.words()}. If that will stay so, add to the policy:"

@@ -88,8 +88,8 @@ class Look(NamedTuple):
 
 
 def _look(policy: Policy, environ: Mapping[bytes, bytes], site: Site) -> Look:
-    snapshot = _pools.ask_live(site, *_pools.names_of(policy))
     ledger = _pools.promises(environ)
+    snapshot = _pools.ask_live(site, *_pools.names_of(policy))
     found = _pools.pools(policy, snapshot, ledger)
     found += _pools.partition_pools(snapshot, ledger)
     return Look(policy, site, snapshot, found, time.time())
@@ -238,7 +238,7 @@ def _short(bound: Bound, pool: Pool) -> str:
 
 
 def _notes(pool: Pool, screen: Screen) -> List[Text]:
-    indent = 2 if screen.width < 72 else 4
+    indent = 2 if screen.width < render.NARROW else 4
     lines: List[Text] = []
     if pool.users:
         lines += render.paragraph("held by ", users_words(pool), screen.width, "", indent)

@@ -183,6 +183,13 @@ def test_an_earlier_job_is_not_taken_for_a_later_one() -> None:
     assert found([entry()], [job(1, BASE - 1), job(2, BASE + 1)]) == [("2", SURE)]
 
 
+def test_twins_that_lie_apart_are_sure() -> None:
+    entries = [entry(BASE), entry(BASE + 5)]
+    assert found(entries, [job(1, BASE + 1), job(2, BASE + 6)]) == [("1", SURE), ("2", SURE)]
+    # A slow controller: the first may be either's.
+    assert found(entries, [job(1, BASE + 6), job(2, BASE + 6)]) == [("1", LIKELY), ("2", LIKELY)]
+
+
 def test_names_tell_twins_apart() -> None:
     entries = [entry(job_name="a"), entry(job_name="b")]
     assert found(entries, [job(2, name="a"), job(1, name="b")]) == [("2", SURE), ("1", SURE)]
@@ -198,5 +205,6 @@ def test_a_logged_id_is_taken_and_not_given_away() -> None:
 def test_each_job_once() -> None:
     entries = [entry(BASE + n) for n in range(30)]
     jobs = [job(n, BASE + n) for n in range(1, 20)]
+    assert found(entries[:1], jobs) == [("1", LIKELY)]
     ids = [m[0] for m in found(entries, jobs) if m]
     assert len(ids) == len(set(ids)) == 19

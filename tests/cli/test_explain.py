@@ -39,7 +39,7 @@ def test_the_whole_page(cli: Cli) -> None:
         "\n"
         "  clive/clive    full: others hold it [QOSGrpMemLimit]\n"
         "    cpu      =...................         2 of 80  0 yours  asks 8\n"
-        "  x mem      ================....  250G of 312.5G  0 yours  short by 62.5G\n"
+        "  x mem      ================....  250G of 312.5G  0 yours  lacks 62.5G\n"
         "    gres/gpu ....................          0 of 1  0 yours  asks 1\n"
         "    held by bob 250G\n"
         "> maigan/maigan  fits now\n"
@@ -75,7 +75,7 @@ def test_a_refusal_is_an_answer(cli: Cli) -> None:
     never = cli.run("explain", "--", "--mem=1T")
     assert (never.rc, never.err) == (0, "")
     assert never.out.startswith("sbatch refuses this with exit code 77: no account may ever run it")
-    assert "short by 399G" in never.out
+    assert "lacks 399G" in never.out
 
 
 def test_no_policy_and_a_broken_one(cli: Cli) -> None:

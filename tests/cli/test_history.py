@@ -106,7 +106,7 @@ def test_the_lines_to_add_are_a_policy() -> None:
         (ran(1, BASE, 0, state="COMPLETED"), "started after 0s, completed"),
         (
             ran(1, BASE, None, state="PENDING", reason="QOSGrpMemLimit"),
-            "waits since 1m40s: QOSGrpMemLimit",
+            "waiting for 1m40s: QOSGrpMemLimit",
         ),
         (
             ran(1, BASE, None, state="CANCELLED", end=BASE + 60, reason="QOSGrpCpuLimit"),

@@ -95,7 +95,7 @@ def test_bar_is_as_wide_as_it_should_be(
 
 
 ROWS = [
-    render.Row("mem", 320000, 256000, 6000, 100000, "short by 62.5G", "mem", "GrpTRES", True),
+    render.Row("mem", 320000, 256000, 6000, 100000, "lacks 62.5G", "mem", "GrpTRES", True),
     render.Row("gres/gpu", 4, 1, 0, 0, "asks 1", "gres/gpu", "GrpTRES"),
 ]
 
@@ -107,8 +107,8 @@ def lines(width: int, rows: list[render.Row]) -> list[str]:
 
 def test_table_at_80() -> None:
     assert lines(80, ROWS) == [
-        "  x mem      #============+++  250G of 312.5G  5.8G yours +97.6G  short by 62.5G",
-        "    gres/gpu ====............          1 of 4  0 yours            asks 1",
+        "  x mem      #===============+++  250G of 312.5G  5.8G yours +97.6G  lacks 62.5G",
+        "    gres/gpu =====..............          1 of 4  0 yours            asks 1",
     ]
 
 

@@ -100,6 +100,18 @@ def test_json(cli: Cli) -> None:
     assert (clive["running_jobs"], clive["pending_jobs"]) == (0, 0)
 
 
+def test_a_promise_that_became_a_job_counts_once(cli: Cli) -> None:
+    cli.policy()
+    job = cli.sbatch("-A", "clive", "--mem=1G", "--wrap", "sleep 300")
+    moved = cli.sbatch("--mem=10G", "--wrap", "sleep 300")
+    for done in (job, moved):
+        assert cli.cluster.wait_reason(done.out.split()[-1])[0] == "RUNNING"
+    pools = json.loads(cli.run("status", "--json").out)["pools"]
+    mem = {p["account"]: x for p in pools for x in p["limits"] if x["tres"] == "mem"}
+    assert (mem["clive"]["mine"], mem["clive"]["pending"]) == (1024, 0)
+    assert (mem["maigan"]["mine"], mem["maigan"]["pending"]) == (10240, 0)
+
+
 def test_limits_of_other_kinds(cli: Cli) -> None:
     cli.cluster.apply(
         {
