@@ -76,6 +76,7 @@ class JobDesc:
         "plane",
         "pn_min_cpus",
         "sockets_per_node",
+        "spread",
         "threads_per_core",
         "time_given",
         "time_limit",
@@ -113,6 +114,7 @@ class JobDesc:
         #: Whether --ntasks was given.
         self.ntasks_asked = False
         self.gres_flags = False
+        self.spread = False
         self.overcommit = False
         self.exclusive = False
         self.contiguous = False
@@ -131,6 +133,7 @@ def read_options(options: Mapping[str, Given], release: Tuple[int, ...]) -> JobD
         if take is not None:
             take(job, name, given.value)
     job.ntasks_asked = "ntasks" in options
+    job.spread = "spread-job" in options
     _exclusions(options)
     if release >= (23, 2):
         _newer_exclusions(job, options, release)
@@ -151,7 +154,8 @@ def _newer_exclusions(job: JobDesc, options: Mapping[str, Given], release: Tuple
     per_task = job.gpus_per_task
     if per_task and ("," in per_task or not per_task.rpartition(":")[2].isdigit()):
         raise ValueError("--gpus-per-task is read differently by different releases")
-    if release >= (26, 5) and "gpus-per-node" in options and "gpu" in (job.gres or ""):
+    # 26.05 refuses the two together, releases before it count them differently
+    if "gpus-per-node" in options and "gpu" in (job.gres or ""):
         raise ValueError("--gpus-per-node and --gres=gpu exclude each other")
     if release >= (23, 11) and job.cpus_per_task is not None and "cpus-per-gpu" in options:
         if options["cpus-per-gpu"].origin != "env" or "cpus-per-task" not in options:

@@ -75,6 +75,8 @@ def at_start(
     held = dict(requested)
     held["node"] = nodes
     later = set()
+    if job.spread:
+        later.update(held)
     if job.max_nodes is None:
         if (job.num_tasks or 1) > 1 or nodes > 1:
             later.add("node")
