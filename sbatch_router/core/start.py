@@ -74,7 +74,7 @@ def at_start(
     nodes = _nodes(job, requested["node"], partition, bool(states))
     held = dict(requested)
     held["node"] = nodes
-    later = set()
+    later: set[str] = set()
     if job.spread:
         later.update(held)
     if job.max_nodes is None:
