@@ -21,6 +21,7 @@ from .core.decide import (
     WAITS_OTHERS,
     decide,
 )
+from .core.place import START
 from .core.policy import Account, Policy
 from .core.report import amount, holding
 from .live import promised
@@ -98,6 +99,13 @@ REASONS: Dict[str, Tuple[str, Optional[bool], str]] = {
     "InvalidQOS": (IMPOSSIBLE, False, "its QOS is no longer valid for you in this account"),
     "AccountNotAllowed": (IMPOSSIBLE, False, "the partition does not allow its account"),
     "QOSNotAllowed": (IMPOSSIBLE, False, "the partition does not allow its QOS"),
+    "MaxMemPerLimit": (IMPOSSIBLE, False, "it asks for more memory than MaxMemPerNode or ...CPU"),
+    "Nodes_required_for_job_are_DOWN": (
+        SYSTEM, None, "the nodes it needs are down, drained, or reserved for others"),
+    "BurstBufferOperation": (SYSTEM, None, "its burst buffer failed"),
+    "MaxPoweredNodes": (WAITING, True, "as many nodes are up as may be"),
+    "SystemFailure": (SYSTEM, None, "Slurm failed to start it"),
+    "JobLaunchFailure": (SYSTEM, None, "its start failed"),
     "AccountingPolicy": (UNKNOWN, None, "a limit, which this release does not name"),
     "QOSUsageThreshold": (SPENT, None, "the QOS wants a better fair share than yours is now"),
     "AssociationJobLimit": (MINE, True, "the association's limit on jobs is reached"),
@@ -199,8 +207,12 @@ class Finding(NamedTuple):
 
 
 def base_reason(reason: str) -> str:
-    """``ReqNodeNotAvail`` of ``ReqNodeNotAvail, UnavailableNodes:n[1-3]``."""
-    return reason.strip("()").partition(",")[0].partition("(")[0].strip() or "None"
+    """``ReqNodeNotAvail`` of ``ReqNodeNotAvail, UnavailableNodes:n[1-3]``.
+
+    Where slurmctld wrote a sentence, with underscores for blanks, as scontrol prints it.
+    """
+    word = reason.strip("()").partition(",")[0].partition("(")[0].strip()
+    return word.replace(" ", "_") or "None"
 
 
 def diagnose(
@@ -241,6 +253,8 @@ def _place(
 ) -> Tuple[Optional[Move], Tuple[Promise, ...]]:
     """Where a job could start now, and the ledger with it there."""
     job = finding.job
+    if is_part(job):
+        return None, ledger
     wanted = request_of(job, finding.detail, snapshot, properties_of(job, desk.policy))
     decision = desk.judge(wanted.request, without(snapshot, job), ledger)
     if not takes(decision, job):
@@ -248,6 +262,11 @@ def _place(
     command = f"sbatch-router reroute {job.id.partition('_[')[0]}"
     move = Move(decision.account, decision.qos, wanted.exact, command)
     return move, (*ledger, promised(wanted.request, decision))
+
+
+def is_part(job: Job) -> bool:
+    """Whether it is a component of a heterogeneous job, whose parts belong together."""
+    return "+" in job.id
 
 
 def in_policy(account: str, policy: Policy) -> bool:
@@ -272,7 +291,7 @@ def explain(
     check = _check(reason, candidate)
     kind = _ACCOUNTING.get(reason)
     fixed = REASONS.get(reason)
-    verdict = candidate.verdict if candidate is not None else UNKNOWN_VERDICT
+    verdict = _verdict(candidate)
     undecided = reason in ("None", "Priority", "Resources")
     if kind is None and not (undecided and verdict in (NEVER, WAITS_OTHERS)):
         if fixed is None:
@@ -295,6 +314,20 @@ def explain(
     if verdict in (NOT_ALLOWED, BLOCKED) and words:
         text = f"{text} ({words})"
     return cause, able, text, check
+
+
+def _verdict(candidate: Optional[Candidate]) -> str:
+    """The verdict on a job that is submitted already: limits on submissions count it itself."""
+    if candidate is None:
+        return UNKNOWN_VERDICT
+    if candidate.verdict != NOT_ALLOWED or not candidate.checks:
+        return candidate.verdict
+    start = [check for check in candidate.checks if check.stage == START]
+    if any(check.never() for check in start):
+        return NEVER
+    if any(check.held_by_others() for check in start):
+        return WAITS_OTHERS
+    return WAITS_MINE if any(check.held_by_running() for check in start) else FITS
 
 
 def limit_words(check: Check) -> str:

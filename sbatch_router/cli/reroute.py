@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import click
 
 from ..core.report import tres_words
-from ..diagnosis import MOVABLE, OTHERS, Finding, diagnose, in_policy
+from ..diagnosis import MOVABLE, OTHERS, Finding, diagnose, in_policy, is_part
 from ..moves import FAILED, MOVED, NO_ROOM, Mover, Outcome
 from . import _policy
 from .diagnose import Seen, look, names
@@ -75,7 +75,7 @@ def select(seen: Seen, jobids: Sequence[str]) -> Tuple[List[Job], List[str]]:
 
 def is_stuck(finding: Finding, named: bool, policy: Policy) -> bool:
     """Whether a job is ours to move: held by others, or named and without a chance there."""
-    if not in_policy(finding.job.account, policy):
+    if is_part(finding.job) or not in_policy(finding.job.account, policy):
         return False
     return finding.cause == OTHERS or (named and finding.cause in MOVABLE)
 
@@ -84,6 +84,8 @@ def _not_stuck(finding: Finding, policy: Policy) -> str:
     job = finding.job
     if not in_policy(job.account, policy):
         return f"{job.id}: account {job.account} is not in the policy: left alone"
+    if is_part(job):
+        return f"{job.id}: part of a heterogeneous job: left alone"
     return f"{job.id}: {finding.cause}, not held by others: left alone ({finding.why})"
 
 

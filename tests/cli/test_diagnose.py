@@ -164,6 +164,28 @@ def test_holders_when_jobs_are_private(cli: Cli) -> None:
     assert "other users' jobs are hidden here" in shown
 
 
+def test_a_job_does_not_count_against_its_own_submit_limit(cli: Cli) -> None:
+    """With as many jobs as may be submitted, the cause is still who runs."""
+    accounts = {
+        name: {"parent": "dept", "qos": [name], "default_qos": name, "users": ["alice", "bob"]}
+        for name in ("dg-two",)
+    }
+    cli.cluster.apply(
+        {
+            "users": {"alice": {"default_account": "clive"}, "bob": {"default_account": "clive"}},
+            "qos": {"dg-two": {"GrpTRES": "cpu=2", "MaxSubmitJobsPerUser": 1}},
+            "accounts": accounts,
+        }
+    )
+    cli.policy("version: 1\naccounts: [dg-two, maigan]\ncache: 0\n")
+    cli.cluster.hold("bob", "-A", "dg-two", "-c2", "--mem=1G")
+    job = submit(cli, "-A", "dg-two", "-c1", "--mem=1G")
+    wait_for(cli, job, reason="QOSGrpCpuLimit")
+    found = diagnose(cli)[job]
+    assert (found["cause"], found["move"]["account"]) == ("others", "maigan")
+    assert found["holders"][0]["user"] == "bob"
+
+
 def test_no_pending_jobs(cli: Cli) -> None:
     cli.policy()
     cli.cluster.hold("alice", "-A", "clive", "--mem=1G")
@@ -208,7 +230,8 @@ def test_every_accounting_reason_is_classified() -> None:
         ("", "None"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "ReqNodeNotAvail"),
         ("(Priority)", "Priority"),
-        ("Nodes required for job are DOWN, DRAINED", "Nodes required for job are DOWN"),
+        ("Nodes required for job are DOWN, DRAINED", "Nodes_required_for_job_are_DOWN"),
+        ("launch failed requeued held", "launch_failed_requeued_held"),
     ],
 )
 def test_base_reason(text: str, base: str) -> None:

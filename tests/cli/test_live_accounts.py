@@ -102,6 +102,47 @@ def test_unlimited_zero_and_unknown(cli: Cli) -> None:
     assert (found["clive"]["gpu_avail"], found["clive"]["takes"]) == (0, ["cpu"])
 
 
+def test_where_no_limit_is_enforced(cli: Cli) -> None:
+    """Everything is unlimited then, whatever the QOS say."""
+    cli.policy()
+    cli.cluster.reconfigure(restart=True, AccountingStorageEnforce="associations")
+    try:
+        found = accounts(cli)
+    finally:
+        cli.cluster.reconfigure(restart=True, AccountingStorageEnforce=None)
+    assert {entry["cpu_avail"] for entry in found.values()} == {256}
+    assert found["clive"]["unlimited"] == ["gpu", "cpu", "mem"]
+    assert found["clive"]["why"] == "no limit binds here"
+
+
+def test_use_that_is_hidden_is_unknown_not_zero(cli: Cli) -> None:
+    """PrivateData=usage hides what an account uses: it is left out, not shown as empty."""
+    cli.cluster.apply(
+        {
+            "users": {"alice": {"default_account": "clive"}},
+            "qos": {"la-open": {}},
+            "accounts": {
+                "la-hidden": {
+                    "parent": "dept",
+                    "qos": ["la-open"],
+                    "default_qos": "la-open",
+                    "users": ["alice"],
+                    "GrpTRES": "cpu=10",
+                }
+            },
+        }
+    )
+    cli.policy("version: 1\naccounts: [clive, la-hidden]\ncache: 0\n")
+    assert accounts(cli)["la-hidden"]["cpu_avail"] == 10
+    cli.cluster.reconfigure(PrivateData="usage")
+    try:
+        done = cli.run("live-accounts")
+    finally:
+        cli.cluster.reconfigure(PrivateData=None)
+    assert [entry["name"] for entry in json.loads(done.out)] == ["clive"]
+    assert done.err.startswith("sbatch-router: la-hidden left out: ")
+
+
 def test_slurm_does_not_answer(cli: Cli) -> None:
     cli.policy()
     cli.cluster.pause_controller()
