@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -18,7 +19,10 @@ from sbatch_router.cli.install_shim import module_text
 
 
 def run(*args: str, env: dict[str, str] | None = None) -> Any:
-    return CliRunner().invoke(group, args, env=env)
+    # Until click 8.2 both outputs were one unless this was said.
+    mixed = "mix_stderr" in inspect.signature(CliRunner).parameters
+    runner = CliRunner(mix_stderr=False) if mixed else CliRunner()
+    return runner.invoke(group, args, env=env)
 
 
 @pytest.mark.parametrize(

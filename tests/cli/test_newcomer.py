@@ -40,7 +40,7 @@ def test_from_init_to_a_routed_job(cli: Cli) -> None:
     as_data: Any = json.loads(cli.run("explain", "--json", "--", "--mem=64G", "-c4").out)
     assert as_data["account"] == where[1]
 
-    shim = cli.run(next_[2], str(home / "bin"))
+    shim = cli.run(next_[2], str(home / "newcomer"))
     assert shim.rc == 0
     script = f"{shim.out}\nexec sbatch --mem=64G -c4 --wrap 'sleep 300'"
     done = cli.run("-c", script, program="/bin/bash")
