@@ -27,6 +27,8 @@ TIMEOUT = 2.0
 #: Seconds for which what sacctmgr and the configuration say is kept; less when it failed.
 SITE_SECONDS = 4 * 3600
 SITE_RETRY_SECONDS = 60
+#: The same where slurmctld itself did not answer: such silences are often short.
+SILENT_SECONDS = 5
 #: Before a refusal, facts older than this are asked for again.
 SITE_RECHECK_SECONDS = 300
 #: A promise whose shim still lives is kept no longer than this.
@@ -53,7 +55,7 @@ class Host:
         site = store_.load("site", self._site_key())
         if isinstance(site, Site):
             age = time.time() - site.taken_at
-            if 0 <= age < (SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS):
+            if 0 <= age < _site_seconds(site):
                 return site
         return self.new_site(store_)
 
@@ -210,6 +212,13 @@ class Host:
             without_jobs=without_jobs,
             everyone=everyone,
         )
+
+
+def _site_seconds(site: Site) -> float:
+    """How long these facts are kept."""
+    if not isinstance(site.config, Config):
+        return SILENT_SECONDS
+    return SITE_RETRY_SECONDS if site.troubles else SITE_SECONDS
 
 
 class Store:

@@ -111,4 +111,4 @@ def _logger() -> Any:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    return structlog.get_logger(logger="sidecar", pid=os.getpid())
+    return structlog.get_logger().bind(program="sidecar", pid=os.getpid())
