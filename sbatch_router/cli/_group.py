@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import sys
 from typing import Any, Optional
 
 import click
@@ -30,13 +31,24 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a bug of ours is one line, unless SBATCH_ROUTER_DEBUG is set."""
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                # Here an output that is full is an error of ours, not a note at the exit.
+                sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if pipe or os.environ.get("SBATCH_ROUTER_DEBUG"):
+            full = isinstance(error, OSError) and error.filename is None
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
+            if full and sys.stdout is sys.__stdout__:
+                # What is still buffered cannot be written either.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            if os.environ.get("SBATCH_ROUTER_DEBUG"):
+                raise
+            if full and isinstance(error, OSError):
+                raise click.ClickException(f"cannot write: {error.strerror}") from None
             text = f"internal error: {type(error).__name__}: {error}"
             hint = "please report it, with what SBATCH_ROUTER_DEBUG=1 adds"
             raise click.ClickException(f"{text}; {hint}") from None

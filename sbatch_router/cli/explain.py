@@ -21,7 +21,7 @@ from ..core.policy import Blocked, Policy, Rule
 from ..core.report import as_json, holding
 from ..core.tres import UNKNOWN
 from ..slurm.options import parse
-from ..slurm.script import respool_stdin
+from ..slurm.script import respool_stdin, script_path
 from . import _policy as policies
 from . import _render as render
 from ._render import BAD, GOOD, Row, Screen
@@ -90,7 +90,7 @@ def command(as_data: bool, plain: bool, sbatch_args: Tuple[str, ...]) -> None:
         click.echo(json.dumps(data, indent=2))
         return
     holders = route.who_holds(found, environ)
-    _Page(found, policy, holders, now, Screen(plain)).show()
+    _Page(found, policy, holders, now, Screen(plain), sbatch_args).show()
 
 
 def _settle_stdin(argv: Sequence[str]) -> None:
@@ -127,8 +127,10 @@ class _Page:
         holders: Mapping[str, str],
         now: float,
         screen: Screen,
+        argv: Sequence[str] = (),
     ) -> None:
         self.found = found
+        self.argv = argv
         self.decision = found.decision
         self.policy = policy
         self.holders = holders
@@ -168,6 +170,7 @@ class _Page:
             facts.append(("asks for", asked))
         facts += [("named", text) for text in _named(self.found)]
         facts += [("rule", text) for text in rule_words(self.found, self.policy)]
+        facts += [("script", text) for text in _missing_script(self.argv)]
         facts.append(("usage", _source(self.found, self.now)))
         facts += [("trouble", text) for text in snapshot.troubles if text not in decision.why]
         doubts = list(request.doubts)
@@ -228,6 +231,17 @@ class _Page:
         """The policy's block, if that is why the account is left out."""
         blocked = self.policy.blocked
         return next((b for b in blocked if b.account == candidate.account), None)
+
+
+def _missing_script(argv: Sequence[str]) -> List[str]:
+    """Why the script that was named cannot be read, if it cannot."""
+    parsed = parse(argv)
+    if parsed.operands >= len(argv) or any(name == "wrap" for name, _ in parsed.options):
+        return []
+    path = script_path(argv[parsed.operands], {"PATH": os.environ.get("PATH", "")})
+    if not os.path.lexists(path):
+        return [f"{path} does not exist"]
+    return [] if os.access(path, os.R_OK) else [f"{path} cannot be read"]
 
 
 def _name(candidate: Candidate) -> str:

@@ -123,6 +123,23 @@ def test_the_script_counts_and_stays(cli: Cli) -> None:
         assert data["account"] == "maigan"
 
 
+def test_a_script_that_is_not_there(cli: Cli) -> None:
+    cli.policy()
+    found = cli.run("explain", "--", "--mem=1G", "nosuch.sh")
+    assert (found.rc, found.err) == (0, "")
+    assert found.out.startswith("sbatch submits this as you wrote it\n")
+    assert "  script    nosuch.sh does not exist\n" in found.out
+
+
+def test_an_output_that_ends_early_or_is_full(cli: Cli) -> None:
+    cli.policy()
+    for command in ("explain -- --mem=1G", "status", "history", "doctor"):
+        for sink in ("| head -1 >/dev/null", "> /dev/full"):
+            done = cli.run("-c", f"sbatch-router {command} {sink}", program="/bin/sh")
+            assert "Traceback" not in done.err, done.err
+            assert done.err.count("\n") <= 2, done.err
+
+
 def test_a_silent_pipe_does_not_hold_it(cli: Cli) -> None:
     cli.policy()
     read, write = os.pipe()
