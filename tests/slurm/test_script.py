@@ -27,9 +27,9 @@ from sbatch_router.slurm.script import (
         (b"#SBATCH--mem=5 -n\t4\n", ["--mem=5", "-n", "4"]),
         (b"#SLURM -N2\n", ["-N2"]),
         (b"#SBATCH -J 'a b' -A\"x y\"\n", ["-J", "a b", "-Ax y"]),
-        (b"#SBATCH -J a\\\"b -N2 # -N3\n", ["-J", 'a"b', "-N2"]),
+        (b'#SBATCH -J a\\"b -N2 # -N3\n', ["-J", 'a"b', "-N2"]),
         (b"#SBATCH -J a#b -N2\n", ["-J", "a"]),
-        (b"#SBATCH -J \"a#b\" -N2\n", ["-J", "a#b", "-N2"]),
+        (b'#SBATCH -J "a#b" -N2\n', ["-J", "a#b", "-N2"]),
         (b"#SBATCH -J '' -N2\n#SBATCH x\n", ["-J", "x"]),  # an empty word ends its line
         (b"#SBATCH --comment= -N2\n", ["--comment=", "-N2"]),
         (b"#SBATCH -J \xff\xfe\n", ["-J", "\udcff\udcfe"]),

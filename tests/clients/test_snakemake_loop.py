@@ -1,0 +1,243 @@
+"""The whole loop with real Snakemake: profile, status, cancel and sidecar (B52, B57-B65)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+if sys.version_info < (3, 11):
+    pytest.skip("Snakemake 9 needs Python 3.11", allow_module_level=True)
+
+pytestmark = pytest.mark.cluster
+
+TOOLS = ":".join(
+    dict.fromkeys(
+        str(Path(found).parent)
+        for found in map(shutil.which, ("sbatch-router-submit", "snakemake"))
+        if found
+    )
+)
+
+WORKFLOW = """\
+JOBS = range({jobs})
+rule all:
+    input: expand("out/{{job}}.txt", job=JOBS)
+rule work:
+    output: "out/{{job}}.txt"
+    resources: mem_mb=100, runtime=5
+    shell: "sleep {sleep}; echo $SLURM_JOB_ACCOUNT > {{output}}"
+"""
+
+
+class Loop:
+    """alice, her profile and her workflow directory."""
+
+    def __init__(self, cluster, policy_file, run_dir) -> None:
+        self.cluster = cluster
+        self.directory = cluster.home("alice") / "loop"
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir()
+        shutil.chown(self.directory, "alice")
+        policy = policy_file("version: 1\naccounts: [maigan, clive]\ncache: 2s\n")
+        self.env = {
+            "PATH": f"{TOOLS}:{cluster.env['PATH']}",
+            "XDG_RUNTIME_DIR": str(run_dir("alice")),
+            "SBATCH_ROUTER_POLICY": str(policy),
+        }
+
+    def run(self, *argv, check=True, timeout=120):
+        return self.cluster.run_as(
+            "alice",
+            ["env", *map(str, argv)],
+            env=self.env,
+            cwd=self.directory,
+            check=check,
+            timeout=timeout,
+        )
+
+    def status(self, job) -> str:
+        done = self.run("sbatch-router-status", job)
+        assert done.stderr == ""
+        return done.stdout
+
+    def profile(self) -> Path:
+        done = self.run("sbatch-router", "snakemake-profile", "prof")
+        assert done.stdout == ""
+        return self.directory / "prof"
+
+    def start(self, jobs: int, sleep: float, *more):
+        (self.directory / "Snakefile").write_text(WORKFLOW.format(jobs=jobs, sleep=sleep))
+        argv = ["snakemake", "--profile", self.profile(), "--seconds-between-status-checks", "1"]
+        log = (self.directory / "log").open("w")
+        return self.cluster.popen_as(
+            "alice",
+            ["env", *map(str, [*argv, *more])],
+            env=self.env,
+            cwd=self.directory,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+
+@pytest.fixture
+def loop(cluster, clean, policy_file, run_dir):
+    if "sbatch-router-submit" not in {p.name for d in TOOLS.split(":") for p in Path(d).iterdir()}:
+        pytest.fail("sbatch-router-submit is not in PATH: use tests/run")
+    return Loop(cluster, policy_file, run_dir)
+
+
+def test_a_workflow_completes_through_the_profile(loop):
+    snakemake = loop.start(12, 0.2)
+    assert snakemake.wait(timeout=120) == 0, loop.log()
+    accounts = {(loop.directory / f"out/{job}.txt").read_text().strip() for job in range(12)}
+    assert accounts <= {"maigan", "clive"}
+    assert "12 of 13 steps" in loop.log() or "13 of 13 steps (100%) done" in loop.log()
+
+
+def test_a_job_that_slurm_kills_is_reported_within_30_seconds(loop):
+    snakemake = loop.start(3, 300, "--retries", "0")
+    loop.cluster.wait_until(
+        lambda: loop.cluster.run("squeue", "-h", "-u", "alice", "-t", "R").stdout.count("\n") == 3,
+        timeout=60,
+    )
+    ids = loop.cluster.run("squeue", "-h", "-u", "alice", "-o", "%A").stdout.split()
+    loop.cluster.run("scancel", *ids)
+    began = time.monotonic()
+    assert snakemake.wait(timeout=60) == 1, loop.log()
+    assert time.monotonic() - began < 40
+    assert "Error executing rule work" in loop.log() or "Error in rule work" in loop.log()
+
+
+def test_killing_the_sidecar_changes_nothing(loop):
+    snakemake = loop.start(8, 4)
+    loop.cluster.wait_until(
+        lambda: loop.cluster.run("squeue", "-h", "-u", "alice").stdout.count("\n") >= 4, timeout=60
+    )
+    found = subprocess.run(
+        ["pgrep", "-u", "alice", "-f", "sbatch-router-sidecar"], capture_output=True, text=True
+    ).stdout.split()
+    mine = [p for p in map(int, found) if _belongs(p, loop.env["XDG_RUNTIME_DIR"])]
+    assert mine
+    for pid in mine:
+        subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    assert snakemake.wait(timeout=120) == 0, loop.log()
+
+
+def _belongs(pid: int, run_dir: str) -> bool:
+    try:
+        return run_dir.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def test_interrupting_snakemake_cancels_its_jobs(loop):
+    snakemake = loop.start(5, 300)
+    loop.cluster.wait_until(
+        lambda: loop.cluster.run("squeue", "-h", "-u", "alice").stdout.count("\n") == 5, timeout=60
+    )
+    snakemake.send_signal(signal.SIGINT)
+    snakemake.wait(timeout=60)
+    deadline = time.monotonic() + 30
+    while left := loop.cluster.run("squeue", "-h", "-u", "alice").stdout:
+        assert time.monotonic() < deadline, left + loop.log()
+        time.sleep(0.2)
+
+
+def sbatch(loop, *argv) -> str:
+    done = loop.run("sbatch", "--parsable", "-o", "/dev/null", *argv)
+    return done.stdout.strip()
+
+
+def until_final(loop, job) -> str:
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        word = loop.status(job)
+        if word != "running\n":
+            return word
+        time.sleep(1)
+    return word
+
+
+def test_status_words_on_real_jobs(loop):
+    good = sbatch(loop, "--wrap", "true")
+    bad = sbatch(loop, "--wrap", "exit 3")
+    held = sbatch(loop, "--hold", "--wrap", "true")
+    array = sbatch(loop, "--array=0-3%2", "--wrap", "sleep 1")
+    mixed = sbatch(loop, "--array=0-1", "--wrap", "exit $SLURM_ARRAY_TASK_ID")
+    assert until_final(loop, good) == "success\n"
+    assert until_final(loop, f"{bad};bed") == "failed\n"
+    assert loop.status(held) == "running\n"
+    loop.cluster.run("scancel", held)
+    assert until_final(loop, held) == "failed\n"
+    assert until_final(loop, array) == "success\n"
+    assert loop.status(f"{array}_1") == "success\n"
+    assert until_final(loop, mixed) == "failed\n"
+
+
+def test_status_is_one_word_and_exit_0_even_for_nonsense(loop):
+    assert loop.run("sbatch-router-status", "999999").stdout == "running\n"
+    done = loop.run("sbatch-router-status", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "usage: sbatch-router-status JOBID\n"
+
+
+def test_a_busy_controller_never_fails_a_job(loop):
+    job = sbatch(loop, "--wrap", "sleep 60")
+    loop.cluster.pause_controller()
+    try:
+        assert loop.status(job) == "running\n"
+    finally:
+        loop.cluster.resume_controller()
+
+
+def test_status_costs_slurmctld_by_time_not_by_jobs(loop):
+    jobs = [sbatch(loop, "--hold", "--wrap", "true") for _ in range(30)]
+
+    def asked() -> int:
+        text = loop.cluster.run("sdiag").stdout
+        return sum(map(int, re.findall(r"REQUEST_JOB_USER_INFO\s+\(\s*\d+\) count:(\d+)", text)))
+
+    before = asked()
+    for job in jobs:
+        assert loop.status(job) == "running\n"
+    assert asked() - before <= 3
+
+
+def test_B65_cancel_many_at_once(loop):
+    jobs = [sbatch(loop, "--hold", "--wrap", "true") for _ in range(40)]
+    began = time.monotonic()
+    odd = [f"{jobs[0]};bed", "999999", *jobs[1:], *(str(n) for n in range(900000, 902000))]
+    done = loop.run("sbatch-router-cancel", *odd)
+    assert time.monotonic() - began < 2.5
+    assert (done.returncode, done.stdout) == (0, "")
+    loop.cluster.wait_until(
+        lambda: loop.cluster.run("squeue", "-h", "-u", "alice").stdout == "", timeout=30
+    )
+
+
+def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
+    child = loop.cluster.popen_as(
+        "alice",
+        ["env", "sbatch-router-sidecar"],
+        env=loop.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    line = child.stdout.readline()
+    assert re.fullmatch(rb"sbatch-router-sidecar \d+\n", line)
+    time.sleep(1)
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=10)
+    assert (child.returncode, out) == (0, b"")
+    assert b'"event": "started"' in err
+    assert b'"event": "stopped"' in err
