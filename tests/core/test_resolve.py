@@ -160,9 +160,7 @@ def test_partition_with_min_nodes() -> None:
         ("-N 1-3 -w a[1-2]", {"cpu": 2, "node": 2}, {"cpu": 1, "node": 1}),
     ],
 )
-def test_releases_count_differently(
-    line: str, old: dict[str, int], new: dict[str, int]
-) -> None:
+def test_releases_count_differently(line: str, old: dict[str, int], new: dict[str, int]) -> None:
     for config, expected in ((OLD, old), (NEW, new)):
         found = tres(line, STD, config)
         assert {name: found[name] for name in expected} == expected
