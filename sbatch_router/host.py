@@ -9,7 +9,6 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.settle import NO_ID, carry, newest_id, settle
 from .core.snapshot import Config, Site, Snapshot, binding
 from .core.tres import UNKNOWN
 from .shim import say
@@ -131,6 +130,8 @@ class Host:
         now: float,
     ) -> Tuple[Snapshot, Tuple[Promise, ...]]:
         """The snapshot with my jobs as of its instant, and the promises that stay open."""
+        from .core.settle import NO_ID, carry, newest_id, settle
+
         if not isinstance(snapshot.assocs, dict):
             return snapshot, (*alive, *dead)
         if isinstance(snapshot.jobs, tuple):
