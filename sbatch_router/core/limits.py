@@ -161,8 +161,12 @@ class _Start:
         if kind == "MaxWallPJ":
             return self._one(kind, reason, where, amount(limit.limit), minutes)
         most, used = amount(limit.limit), amount(limit.used)
-        # slurmctld adds them up in 32 bits, in which "unlimited" comes to -1.
-        asked = max(1, (used + minutes & 0xFFFFFFFF) - used) if self._safe else 1
+        asked = minutes if self._safe else 1
+        if self._safe and used and minutes == NO_TIME_LIMIT:
+            # In slurmctld's 32 bits that sum comes to less than `used`: the main scheduler starts
+            # the job, unless the backfill scheduler has looked first and given it a time limit.
+            asked = 1
+            self._r.doubts.append(f"{kind} of {where} may or may not hold a job without end")
         return Check(START, reason, kind, "", where, most, used, 0, 0, asked, asked)
 
     def _tres_checks(

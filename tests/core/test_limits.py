@@ -356,6 +356,16 @@ def test_safe_wants_the_jobs_own_minutes_as_well():
     assert judged(safe, **running).verdict == "fits"
 
 
+def test_safe_wall_limits_and_a_job_without_end():
+    def judged(used):
+        world = World(qos("q", GrpWall=(45, used)))
+        world.config = world.config._replace(enforce=frozenset(("limits", "qos", "safe")))
+        return world.judge("--time=0").verdict
+
+    # 0 + 2^32 - 1 is too much; 1 + 2^32 - 1 is nothing to the main scheduler.
+    assert [judged(used) for used in (0, 1, 45)] == ["never", "unknown", "unknown"]
+
+
 @pytest.mark.parametrize(
     ("factor", "flag", "verdict"),
     [(2.0, True, "never"), (2.0, False, "fits"), (0.5, True, "fits"), (None, True, "unknown")],
