@@ -15,7 +15,7 @@ from .text import SQUEUE_FORMAT, ParseError, decode, parse_jobs, parse_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
     from ..core.snapshot import Job
     from ..core.tres import Tres
@@ -26,6 +26,7 @@ TIMEOUT = 10.0
 
 #: What a job is called comes last: it may be any text.
 _MINE = "JobArrayID:0|,SubmitTime:0|,StartTime:0|,OverSubscribe:0|,Dependency:0|,Name:0"
+_EXCLUSIVE = "JobArrayID:0|,Exclusive:0"
 _RUNNING = (
     "JobArrayID:0|,UserName:0|,Account:0|,QOS:0|,Partition:0|,tres-alloc:0|,StartTime:0|,EndTime:0"
 )
@@ -59,11 +60,12 @@ class Running(Record):
 
 def my_details() -> Tuple[Dict[str, Detail], str]:
     """My pending jobs' details by id, and a trouble."""
-    command = ["squeue", "--me", "--local", "-a", "-t", "PD", "-O", _MINE]
-    outcome = run_all([command], TIMEOUT)[0]
+    ask = ["squeue", "--me", "--local", "-a", "-t", "PD", "-O"]
+    outcome, separate = run_all([[*ask, _MINE], [*ask, _EXCLUSIVE]], TIMEOUT)
     found: Dict[str, Detail] = {}
     if outcome.trouble:
         return found, outcome.trouble
+    whole = _whole_nodes(separate)
     for line in decode(outcome.out).split("\n")[1:]:
         fields = line.split("|", 5)
         if len(fields) == 6:
@@ -72,11 +74,24 @@ def my_details() -> Tuple[Dict[str, Detail], str]:
                 ident,
                 _seconds(submitted),
                 _seconds(starts),
-                shared == "NO",
+                shared == "NO" if whole is None else ident in whole,
                 "" if dependency in ("(null)", "N/A") else dependency,
                 name,
             )
     return found, ""
+
+
+def _whole_nodes(outcome: Outcome) -> Optional[FrozenSet[str]]:
+    """The jobs that take whole nodes, or None where ``OverSubscribe=NO`` says so.
+
+    Since 26.05 that only says that no CPU is shared, and a column of its own tells the rest;
+    older squeues leave that column out, and end with 0.
+    """
+    lines = decode(outcome.out).split("\n")
+    if outcome.trouble or lines[0] != "JOBID|EXCLUSIVE":
+        return None
+    rows = (line.partition("|") for line in lines)
+    return frozenset(ident for ident, _, value in rows if value in ("NODE", "TOPO"))
 
 
 def everyone_running() -> Tuple[Tuple[Running, ...], str]:

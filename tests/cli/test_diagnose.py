@@ -134,6 +134,40 @@ def test_other_causes(cli: Cli) -> None:
     assert list(diagnose(cli, held, large)) == [large, held]
 
 
+def test_whole_nodes_are_no_exact_judgement(cli: Cli) -> None:
+    """--exclusive takes the node; ReqTRES does not say so, and `exact` does."""
+    cli.policy("version: 1\naccounts: [clive, maigan, dg-open]\ncache: 0\n")
+    users = ["alice", "bob"]
+    cli.cluster.apply(
+        {
+            "users": {user: {"default_account": "clive"} for user in users},
+            "qos": {"dg-open": {}, "dg-one": {"GrpJobs": 1}},
+            "accounts": {
+                "dg-open": {
+                    "parent": "dept",
+                    "qos": ["dg-open", "dg-one"],
+                    "default_qos": "dg-open",
+                    "users": users,
+                }
+            },
+        }
+    )
+    cli.cluster.hold("bob", "-A", "dg-open", "-q", "dg-one", "-c1", "--mem=1G")
+    job = submit(cli, "-A", "dg-open", "-q", "dg-one", "-c1", "--mem=1G", "--exclusive")
+    plain = submit(cli, "-A", "dg-open", "-q", "dg-one", "-c1", "--mem=1G")
+    wait_for(cli, job, plain, reason="QOSGrpJobsLimit")
+    found = diagnose(cli)
+    # 256 CPUs: more than clive's 80 and maigan's 160.
+    assert found[job]["move"] == {
+        "account": "dg-open",
+        "qos": "dg-open",
+        "exact": False,
+        "command": f"sbatch-router reroute {job}",
+    }
+    assert found[plain]["move"]["exact"] is True
+    assert "(as far as ReqTRES tells)" in cli.run("diagnose").out
+
+
 def test_accounts_outside_the_policy(cli: Cli) -> None:
     """Explained as well, and not for us to move."""
     cli.policy("version: 1\naccounts: [maigan]\ncache: 0\n")
