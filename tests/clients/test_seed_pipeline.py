@@ -67,10 +67,13 @@ class Pipeline:
         shutil.copytree(EXAMPLE, self.directory, ignore=shutil.ignore_patterns(".snakemake"))
         for path in (self.directory, *self.directory.rglob("*")):
             os.chown(path, cluster.uid("alice"), -1)
-        snakemake = shutil.which("snakemake") or str(BIN / "snakemake")
-        tools = dict.fromkeys((str(BIN), str(Path(snakemake).parent), cluster.env["PATH"]))
+        # The installed script may belong to a Python that has not this package (tests/run).
+        tools = self.directory / "bin"
+        tools.mkdir()
+        (tools / "snakemake").write_text(f'#!/bin/sh\nexec {sys.executable} -m snakemake "$@"\n')
+        (tools / "snakemake").chmod(0o755)
         self.env = {
-            "PATH": ":".join(tools),
+            "PATH": f"{tools}:{BIN}:{cluster.env['PATH']}",
             "XDG_RUNTIME_DIR": str(run_dir),
             "SBATCH_ROUTER_POLICY": str(policy),
         }
