@@ -66,6 +66,14 @@ class Candidate(Record):
     starts: int = 0
     #: sbatch itself would refuse the job here.
     refused: bool = False
+    #: Refused only for now: a limit on submitted jobs is reached.
+    passing: bool = False
+    #: The user has no association with this account.
+    foreign: bool = False
+    #: Which of its account's QOS this is, 0 for the first in the policy.
+    rank: int = 0
+    #: The association's fair-share factor, 0 to 1; None: not known.
+    fairshare: Optional[float] = None
     #: What nobody can tell before the job starts, or Slurm did not; `reason` may then differ.
     doubts: Tuple[str, ...] = ()
 
@@ -110,7 +118,17 @@ class Judge:
         verdict, why = self._unable(account, qos)
         if verdict:
             refused = verdict == NOT_ALLOWED
-            return Candidate(account, qos, self.partition_text, verdict, "", why, refused=refused)
+            foreign = refused and self.assoc(account) is None
+            return Candidate(
+                account,
+                qos,
+                self.partition_text,
+                verdict,
+                "",
+                why,
+                refused=refused,
+                foreign=foreign,
+            )
         judged = [self._on(account, qos, p) for p in self._partitions]
         hard = [c for c in judged if c.refused]
         return min(hard or judged, key=lambda c: (VERDICTS.index(c.verdict), bool(c.reason)))
@@ -220,6 +238,7 @@ class Judge:
             headroom=_headroom(found, need),
             backlog=self.mine.usage("qos", qos).waiting_jobs,
             doubts=found.doubts,
+            fairshare=chain[0].fairshare,
         )
 
 
@@ -272,7 +291,7 @@ def _verdict(blank: Candidate, found: Limits, at_once: int) -> Candidate:
         verdict = NOT_ALLOWED if refusal.kind in SUBMIT_COUNTS else NEVER
         if count and refusal.promised:
             why += "; counting what was submitted a moment ago"
-        return blank._replace(verdict=verdict, why=why, refused=True)
+        return blank._replace(verdict=verdict, why=why, refused=True, passing=count)
     start = tuple(c for c in found.checks if c.stage == START)
     reason = _first_reason(start)
     never = next((c for c in start if c.sure and c.never()), None)

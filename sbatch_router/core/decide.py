@@ -117,9 +117,10 @@ class _Deciding:
         self.rule = _first_rule(policy, self.facts)
 
     def decide(self) -> Decision:
-        given = self.request.given("account")
-        if given and not given.value:
-            return self._decision("pass", "an empty account is not in the policy")
+        for option in ("account", "qos"):
+            given = self.request.given(option)
+            if given and not given.value:
+                return self._decision("pass", f"an empty {option} is not in the policy")
         asked = self._asked_account()
         listed = {a.name for a in self.policy.accounts}
         if asked and asked not in listed and asked not in self.blocked:
@@ -130,6 +131,9 @@ class _Deciding:
         if self._foreign_qos():
             return self._decision("pass", f"qos {self._asked_qos()} is not in the policy")
         candidates = self._candidates()
+        if not asked and self._is_stranger(candidates):
+            why = f"{self.snapshot.user} has none of the policy's accounts"
+            return self._decision("pass", why, candidates=candidates)
         if asked and mode == "prefer":
             candidates = _asked_first(candidates, asked, self._asked_qos())
         return self._choose(candidates, asked if mode == "prefer" else "")
@@ -176,9 +180,17 @@ class _Deciding:
                 found.append(self._blocked_candidate(name, "", _block_text(blocked)))
         return tuple(found)
 
+    def _is_stranger(self, candidates: Tuple[Candidate, ...]) -> bool:
+        """Whether none of the policy's accounts is the user's: the policy is not for them."""
+        return any(c.foreign for c in candidates) and all(
+            c.foreign or c.verdict == BLOCKED for c in candidates
+        )
+
     def _qos_names(self, account: Account) -> Tuple[str, ...]:
-        if account.qos:
-            return account.qos
+        """The QOS to try with an account: the policy's and the rule's, else its default."""
+        by_rule = [q for name, q in self.rule.candidates or () if name == account.name and q]
+        if account.qos or by_rule:
+            return tuple(dict.fromkeys([*(account.qos or ()), *by_rule]))
         assoc = self.judge.assoc(account.name)
         if assoc is not None and isinstance(assoc.default_qos, str):
             return (assoc.default_qos,)
@@ -192,7 +204,8 @@ class _Deciding:
         no = self._policy_forbids(account, qos)
         if no:
             return self._blocked_candidate(account.name, qos, no)
-        return self.judge.judge(account.name, qos)
+        rank = account.qos.index(qos) if account.qos and qos in account.qos else 0
+        return self.judge.judge(account.name, qos)._replace(rank=rank)
 
     def _policy_forbids(self, account: Account, qos: str) -> str:
         blocked = self.blocked.get(account.name)
@@ -232,6 +245,7 @@ class _Deciding:
 
     def _choose(self, candidates: Tuple[Candidate, ...], preferred: str) -> Decision:
         order = self._order()
+        candidates = self._as_the_rule_lists(candidates)
         fits = _sorted(candidates, FITS, order)
         if fits:
             return self._submit("route", _preferred(fits, preferred), candidates, "fits now")
@@ -242,6 +256,20 @@ class _Deciding:
         if any(c.verdict == UNKNOWN_VERDICT for c in candidates):
             return self._unreachable(candidates)
         return self._full(candidates, mine, order)
+
+    def _as_the_rule_lists(self, candidates: Tuple[Candidate, ...]) -> Tuple[Candidate, ...]:
+        """In the order of the rule's own list, which comes before the policy's; else as is."""
+        chosen = self.rule.candidates
+        if chosen is None:
+            return candidates
+
+        def place(candidate: Candidate) -> int:
+            for number, (name, qos) in enumerate(chosen):
+                if name == candidate.account and qos in (None, candidate.qos):
+                    return number
+            return len(chosen)
+
+        return tuple(sorted(candidates, key=place))
 
     def _order(self) -> Tuple[str, ...]:
         if self.rule.order:
@@ -263,8 +291,12 @@ class _Deciding:
     ) -> Decision:
         waiting = _sorted(candidates, WAITS_OTHERS, order)
         if not waiting and not mine:
+            passing = any(c.passing for c in candidates)
+            why = "no account may ever run this job"
+            if passing:
+                why = "a limit on submitted jobs is reached"
             return self._decision(
-                "refuse", "no account may ever run this job", exit_code=77, candidates=candidates
+                "refuse", why, exit_code=75 if passing else 77, candidates=candidates
             )
         full = self._when_full()
         if full.action == "queue" and waiting:
@@ -378,7 +410,13 @@ def _sorted(
 ) -> List[Candidate]:
     """Those with `verdict`, best first; equal ones stay in policy order."""
     found = [c for c in candidates if c.verdict == verdict]
-    found.sort(key=lambda c: tuple(_rank(c, key) for key in order))
+    place = {(c.account, c.qos): number for number, c in enumerate(candidates)}
+
+    def ranks(candidate: Candidate) -> Tuple[float, ...]:
+        listed = place[candidate.account, candidate.qos]
+        return tuple(listed if key == "listed" else _rank(candidate, key) for key in order)
+
+    found.sort(key=ranks)
     return found
 
 
@@ -388,8 +426,10 @@ def _rank(candidate: Candidate, key: str) -> float:
         return -candidate.starts
     if key == "backlog":
         return candidate.backlog
-    if key == "listed":
-        return 0
+    if key == "fairshare":
+        return -(candidate.fairshare or 0.0)
+    if key == "primary":
+        return candidate.rank
     if key == "fit":
         return _left(candidate, "mem")
     tres = dict(_HEADROOM).get(key, key)

@@ -161,7 +161,7 @@ class _Start:
         if kind == "MaxWallPJ":
             return self._one(kind, reason, where, amount(limit.limit), minutes)
         most, used = amount(limit.limit), amount(limit.used)
-        asked = minutes if self._safe else 1
+        asked = max(1, minutes) if self._safe else 1
         if self._safe and used and minutes == NO_TIME_LIMIT:
             # In slurmctld's 32 bits that sum comes to less than `used`: the main scheduler starts
             # the job, unless the backfill scheduler has looked first and given it a time limit.

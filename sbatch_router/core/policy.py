@@ -60,8 +60,8 @@ class Rule(Record):
     #: Unique; ``rule 2`` for the second rule if the user gave it no name.
     name: str
     when: When = {}
-    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, listed. Empty: gpu, mem, cpu
-    #: for a job with GPUs, mem, cpu for others.
+    #: Of gpu, mem, cpu, node, billing, fit, backlog, fairshare, primary, listed. Empty: gpu,
+    #: mem, cpu for a job with GPUs, mem, cpu for others.
     order: Tuple[str, ...] = ()
     #: (account, qos) pairs in the user's order; qos None: those of the account's own entry.
     #: None: all of the policy's accounts.

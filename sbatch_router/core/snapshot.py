@@ -62,6 +62,8 @@ class Assoc(Record):
     #: The QOS this association may use, and its default; from sacctmgr.
     qos: Union[Tuple[str, ...], Unknown] = UNKNOWN
     default_qos: Union[str, None, Unknown] = UNKNOWN
+    #: Fair-share factor, 0 to 1 (the Factor of ``SharesRaw/Norm/Level/Factor``); None: not told.
+    fairshare: Optional[float] = None
 
 
 class Partition(Record):

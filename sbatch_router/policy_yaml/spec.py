@@ -84,6 +84,7 @@ ORDER: Tuple[Tuple[str, str], ...] = (
     ("fit", "least left over first: keeps large gaps for large jobs"),
     ("backlog", "fewest pending jobs of my own first"),
     ("fairshare", "best fair-share factor first"),
+    ("primary", "an account's first QOS before any account's second: burst as a last resort"),
     ("listed", "as listed in the policy"),
 )
 

@@ -210,7 +210,16 @@ def _read_assoc(line: str, me: _Me) -> Assoc:
         # A user's record hangs below the account's own; Slurm prints no parent there.
         parent=account if user else parent.rpartition("(")[0].lower(),
         limits=_scope(fields),
+        fairshare=_factor(fields.get("SharesRaw/Norm/Level/Factor", "")),
     )
+
+
+def _factor(shares: str) -> Optional[float]:
+    """The last of ``1/0.33/3/0.50``; None when it is no number."""
+    try:
+        return float(shares.rpartition("/")[2])
+    except ValueError:
+        return None
 
 
 def _fields(text: str) -> Dict[str, str]:

@@ -509,7 +509,7 @@ MALFORMED: List[Tuple[str, Union[str, bytes], List[str]]] = [
         "order unknown",
         RULE + "  order: [memory, cpu]\n",
         [
-            "5: rules[1].order[1]: is `memory`; expected gpu, mem, cpu, node, billing, fit, backlog, fairshare or listed; did you mean `mem`?",
+            "5: rules[1].order[1]: is `memory`; expected gpu, mem, cpu, node, billing, fit, backlog, fairshare, primary or listed; did you mean `mem`?",
         ],
     ),
     (
@@ -530,7 +530,7 @@ MALFORMED: List[Tuple[str, Union[str, bytes], List[str]]] = [
         "order nested",
         RULE + "  order: [[mem]]\n",
         [
-            "5: rules[1].order[1]: is a list; expected gpu, mem, cpu, node, billing, fit, backlog, fairshare or listed",
+            "5: rules[1].order[1]: is a list; expected gpu, mem, cpu, node, billing, fit, backlog, fairshare, primary or listed",
         ],
     ),
     (
