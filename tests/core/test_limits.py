@@ -366,6 +366,13 @@ def test_safe_wall_limits_and_a_job_without_end():
     assert [judged(used) for used in (0, 1, 45)] == ["never", "unknown", "unknown"]
 
 
+def test_a_wall_limit_of_zero_holds_a_job_that_it_has_cut_to_zero():
+    world = World(qos("q", GrpWall=0))
+    world.change(default_time=None)
+    world.config = world.config._replace(enforce=frozenset(("limits", "qos", "safe")))
+    assert world.judge().reason == "QOSGrpWallLimit"
+
+
 @pytest.mark.parametrize(
     ("factor", "flag", "verdict"),
     [(2.0, True, "never"), (2.0, False, "fits"), (0.5, True, "fits"), (None, True, "unknown")],

@@ -31,7 +31,7 @@ def test_verdicts_are_slurmctlds(name, nodes, settings, rounds):
     counts: Counter[str] = Counter()
     with oracle.Cluster.start(oracle.spec(nodes, **settings)) as cluster:
         bench = oracle.Bench(cluster, nodes)
-        results = list(oracle.batch(bench, rng, counts, rounds))
+        results = list(oracle.batch(bench, rng, oracle.Deck(rng), counts, rounds))
         wrong = [r for r in results if r.wrong]
         # The real command line, as alice, says what is judged in process.
         for island in range(2):

@@ -62,6 +62,8 @@ CLOSED = {
     "Job's QOS not permitted": "QOSNotAllowed",
     "Job's account not permitted": "AccountNotAllowed",
 }
+#: Reasons of nodes and of a scheduler that is late.
+TROUBLE = ("Nodes required", "Resources", "Priority", "None")
 WAITING = ("None", "", "Priority", "Resources")
 
 #: Partition options that shut nobody out.
@@ -219,13 +221,41 @@ QOS_KINDS = (*ASSOC_KINDS[:-2], "MaxTRESPU", "MaxTRESPA", "MinTRESPJ", "MaxJobsP
 _ASSOC: dict[str, Make] = {**_BOTH, "MaxJobs": _jobs, "MaxSubmitJobs": _submit}
 
 
-def _limits(rng: random.Random) -> tuple[tuple[str, str, str], ...]:
+def kinds(entities: str) -> list[tuple[str, str]]:
+    """All (entity, option) of some entities."""
+    found = []
+    for entity in entities.split():
+        table = _QOS if ENTITIES[entity][0] == "qos" else _ASSOC
+        found += [(entity, option) for option in sorted(table)]
+    return found
+
+
+class Deck:
+    """Deals limit kinds so that each comes once before any comes again."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._left: dict[str, list[tuple[str, str]]] = {}
+
+    def deal(self, entities: str) -> tuple[str, str]:
+        """An (entity, option)."""
+        left = self._left.setdefault(entities, [])
+        if not left:
+            left += kinds(entities)
+            self._rng.shuffle(left)
+        return left.pop()
+
+
+def _limits(rng: random.Random, deck: Deck, island: int) -> tuple[tuple[str, str, str], ...]:
     """One to five limits; QOS limits more often than others."""
     found: dict[tuple[str, str], str] = {}
-    for _ in range(rng.choice((1, 1, 2, 2, 3, 4, 5))):
-        entity = rng.choice(("q", "q", "q", "r", "p", "p", "top", "a", "a", "alice/a", "b"))
+    # The even islands' partitions have no QOS.
+    first = deck.deal("p" if island % 4 == 1 else "q top a alice/a")
+    others = [(rng.choice(("q", "q", "r", "p", "top", "a", "alice/a", "b")), "")
+              for _ in range(rng.choice((0, 0, 1, 1, 2, 3, 4)))]  # fmt: skip
+    for entity, option in (first, *others):
         table = _QOS if ENTITIES[entity][0] == "qos" else _ASSOC
-        option = rng.choice(sorted(table))
+        option = option or rng.choice(sorted(table))
         found[entity, option] = table[option](rng)
     if rng.random() < 0.15:
         found["q", "Flags"] = _flags(rng)
@@ -263,8 +293,12 @@ def _options(rng: random.Random, *, array: bool, nodes: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def generate(rng: random.Random, nodes: int) -> State:
-    """A random island."""
+def generate(rng: random.Random, nodes: int, deck: Deck) -> list[State]:
+    """Random islands."""
+    return [_state(rng, nodes, deck, island) for island in range(ISLANDS)]
+
+
+def _state(rng: random.Random, nodes: int, deck: Deck, island: int) -> State:
     running = []
     for user in ("alice", "bob", "carol"):
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
@@ -274,7 +308,7 @@ def generate(rng: random.Random, nodes: int) -> State:
     queued = []
     if rng.random() < 0.3:
         queued.append(Job("alice", "a", "q", _options(rng, array=True, nodes=nodes)))
-    return State(_limits(rng), _partition(rng), tuple(running), tuple(queued))
+    return State(_limits(rng, deck, island), _partition(rng), tuple(running), tuple(queued))
 
 
 def ask(rng: random.Random, nodes: int) -> Job:
@@ -512,7 +546,7 @@ class Bench:
                 list(pool.map(self._answer, results))
             self._settled(began)
             self._read(results)
-            if not any(re.match("Nodes required|Resources|Priority", r.reason) for r in results):
+            if not any(r.reason.startswith(TROUBLE) for r in results):
                 break
             # A machine under load lets slurmd be late, and a node goes down: not our question.
             self._cancel(results, before)
@@ -573,7 +607,7 @@ class Bench:
             return not any(reason in WAITING for reason in waiting)
 
         try:
-            self.cluster.wait_until(looked, 6, "every job has a reason")
+            self.cluster.wait_until(looked, 12, "every job has a reason")
         except BedError:
             return
         time.sleep(max(0.0, 1.3 - (time.monotonic() - began)))
@@ -713,11 +747,11 @@ def statistics_of(result: Result, counts: Counter[str]) -> None:
 
 
 def batch(
-    bench: Bench, rng: random.Random, counts: Counter[str], rounds: int = ROUNDS
+    bench: Bench, rng: random.Random, deck: Deck, counts: Counter[str], rounds: int = ROUNDS
 ) -> Iterator[Result]:
     """One set of islands, and `rounds` questions to each."""
     nodes = min(bench.nodes, 3)
-    bench.prepare([generate(rng, nodes) for _ in range(ISLANDS)])
+    bench.prepare(generate(rng, nodes, deck))
     counts["states"] += ISLANDS
     for number in range(rounds):
         asks = [ask(rng, nodes) for _ in range(ISLANDS)]
@@ -727,12 +761,12 @@ def batch(
 
 
 def batches(
-    bench: Bench, rng: random.Random, count: int, counts: Counter[str]
+    bench: Bench, rng: random.Random, deck: Deck, count: int, counts: Counter[str]
 ) -> Iterator[Result]:
     """At least `count` judged questions, batch after batch; some go through the command line."""
     done = 0
     while done < count:
-        for result in batch(bench, rng, counts):
+        for result in batch(bench, rng, deck, counts):
             done += result.ours["verdict"] != "unknown"
             yield result
         for island in rng.sample(range(ISLANDS), 2 if _has_cli() else 0):
@@ -833,6 +867,7 @@ def run(
 ) -> list[Result]:
     """All clusters; returns the disagreements, the first of each cluster shrunk."""
     wrong: list[Result] = []
+    deck = Deck(random.Random(f"{seed} deck"))
     for number, (name, nodes, settings, share) in enumerate(CLUSTERS):
         if only not in (None, number):
             continue
@@ -840,7 +875,7 @@ def run(
         with Cluster.start(spec(nodes, **settings)) as cluster:
             bench = Bench(cluster, nodes)
             found = []
-            for result in batches(bench, rng, int(count * share), counts):
+            for result in batches(bench, rng, deck, int(count * share), counts):
                 if result.wrong:
                     found.append(result)
                     print(f"-- {name}, seed {seed}: {result.text()}", flush=True)
