@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -134,7 +135,16 @@ def test_other_causes(cli: Cli) -> None:
     assert list(diagnose(cli, held, large)) == [large, held]
 
 
-def test_whole_nodes_are_no_exact_judgement(cli: Cli) -> None:
+@pytest.fixture
+def dropped(cli: Cli) -> Iterator[None]:
+    """Accounts and QOS that a test adds (dg-...) are gone afterwards."""
+    yield
+    cli.cluster.scancel_all()
+    cli.cluster.sacctmgr("delete", "account", "name=dg-open,dg-two", check=False)
+    cli.cluster.sacctmgr("delete", "qos", "name=dg-open,dg-one,dg-two", check=False)
+
+
+def test_whole_nodes_are_no_exact_judgement(cli: Cli, dropped: None) -> None:
     """--exclusive takes the node; ReqTRES does not say so, and `exact` does."""
     cli.policy("version: 1\naccounts: [clive, maigan, dg-open]\ncache: 0\n")
     users = ["alice", "bob"]
@@ -198,7 +208,7 @@ def test_holders_when_jobs_are_private(cli: Cli) -> None:
     assert "other users' jobs are hidden here" in shown
 
 
-def test_a_job_does_not_count_against_its_own_submit_limit(cli: Cli) -> None:
+def test_a_job_does_not_count_against_its_own_submit_limit(cli: Cli, dropped: None) -> None:
     """With as many jobs as may be submitted, the cause is still who runs."""
     accounts = {
         name: {"parent": "dept", "qos": [name], "default_qos": name, "users": ["alice", "bob"]}

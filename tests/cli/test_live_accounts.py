@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from .conftest import Cli
 
@@ -56,7 +59,9 @@ def test_what_we_know_better(cli: Cli) -> None:
     assert table.out.split("\n")[0].split()[-2:] == ["job", "slots"]
 
 
-def test_unlimited_zero_and_unknown(cli: Cli) -> None:
+@pytest.fixture
+def three_more(cli: Cli) -> Iterator[None]:
+    """Accounts of alice's for one test: the others know her by the seed's."""
     cli.cluster.apply(
         {
             "users": {"alice": {"default_account": "clive"}},
@@ -76,6 +81,14 @@ def test_unlimited_zero_and_unknown(cli: Cli) -> None:
             },
         }
     )
+    yield
+    cli.cluster.scancel_all()
+    names = "la-free,la-zero,la-jobs"
+    cli.cluster.sacctmgr("delete", "account", f"name={names}")
+    cli.cluster.sacctmgr("delete", "qos", f"name={names}")
+
+
+def test_unlimited_zero_and_unknown(cli: Cli, three_more: None) -> None:
     cli.policy(
         "version: 1\ncache: 0\n"
         "accounts: [la-free, la-zero, la-jobs, nosuch, {name: clive, only: {gpus: 0}}]\n"
@@ -139,6 +152,8 @@ def test_use_that_is_hidden_is_unknown_not_zero(cli: Cli) -> None:
         done = cli.run("live-accounts")
     finally:
         cli.cluster.reconfigure(PrivateData=None)
+        cli.cluster.sacctmgr("delete", "account", "name=la-hidden")
+        cli.cluster.sacctmgr("delete", "qos", "name=la-open")
     assert [entry["name"] for entry in json.loads(done.out)] == ["clive"]
     assert done.err.startswith("sbatch-router: la-hidden left out: ")
 
