@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Table = Dict[str, Dict[str, str]]
 
 #: Seconds for which the table answers without asking Slurm again.
-FRESH = 10.0
+FRESH = 5.0
 #: Seconds: slurmctld; slurmdbd, which may be slow.
 TIMEOUT, SACCT_TIMEOUT = 5.0, 10.0
 #: A job that neither squeue nor sacct knows is running for so long, and failed afterwards:
