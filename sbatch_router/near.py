@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence
 
 _PACKAGE = __name__.rpartition(".")[0]
-_MAX = 1 << 20
+#: A larger file is left to the standard finder. Small enough for malloc's heap: a buffer of
+#: its own would cost three system calls a module.
+_MAX = 1 << 16
 
 
 class NearFinder:
