@@ -563,8 +563,23 @@ class Bench:
             self._read(results)
             for result in results:
                 result.wrong = compare(result)
+            self._forgive(results, asks)
         self._cancel(results, before)
         return results
+
+    def _forgive(self, results: list[Result], asks: list[Job]) -> None:
+        """What ran when we judged may have ended since.
+
+        slurmctld ends the jobs of an account whose GrpTRESMins or GrpWall is spent, now and then
+        (acct_policy_job_time_out). Then the reason must be the one we would name now.
+        """
+        if not any(result.wrong for result in results):
+            return
+        now = self.judge(asks, True)
+        for result in results:
+            same = now[result.island]["reason"] == result.reason
+            if result.wrong.startswith("reason") and not result.running and same:
+                result.wrong = ""
 
     def _cancel(self, results: list[Result], before: set[str]) -> None:
         new = {str(r.job) for r in results if r.job is not None}
