@@ -8,6 +8,7 @@ imported beyond builtin modules until there is a policy to obey.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import gc
 import posix
 import sys
 
@@ -22,8 +23,8 @@ MARK = b"sbatch-router shim"
 DEFAULT_PATH = "/bin:/usr/bin"
 
 
-def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
-    """Run as ``sbatch ARGV...`` and never return.
+def main(argv: Sequence[str], fallback: str = "", hot: str = "") -> NoReturn:
+    """Run as ``sbatch ARGV...`` and never return. `hot`: the file that `hotbuild` made.
 
     `fallback` is the real sbatch as it was when the shim was installed, for a PATH without
     one (``env -i``).
@@ -35,9 +36,11 @@ def main(argv: Sequence[str], fallback: str = "") -> NoReturn:
         environ = posix.environ
         paths = policy_paths(environ)
         if paths and not switched_off(environ):
-            from .near import activate
+            # So short a life makes too little garbage to look for.
+            gc.disable()
+            from .hot import activate
 
-            activate()
+            activate(hot)
             from .route import route
 
             arguments = route(arguments, environ, paths)

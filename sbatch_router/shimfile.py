@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import shim
+from . import hotbuild, shim
 
 #: Longest ``#!`` line that Linux reads (BINPRM_BUF_SIZE before 5.1 was 128).
 MAX_SHEBANG = 127
@@ -59,8 +59,11 @@ except Exception as error:
             sys.exit(126)
     say("no sbatch in PATH besides this shim, whose package is missing or broken")
     sys.exit(127)
-main(sys.argv[1:], REAL)
+main(sys.argv[1:], REAL, {hot!a})
 """
+
+#: Beside the shim: our modules as lean bytecode (`hot`).
+HOT = ".sbatch-router-hot"
 
 
 class ShimError(Exception):
@@ -86,7 +89,7 @@ def import_paths() -> list[str]:
     return [str(p) for p in dict.fromkeys((package, library))]
 
 
-def text(python: str, paths: list[str], real: str) -> str:
+def text(python: str, paths: list[str], real: str, hot: str = "") -> str:
     """The script's text. Raises `ShimError` where Linux could not run it."""
     if any(c.isspace() for c in python) or len(f"#!{python} -IS") > MAX_SHEBANG:
         raise ShimError(
@@ -94,7 +97,7 @@ def text(python: str, paths: list[str], real: str) -> str:
             "script; install sbatch-router with a Python at a shorter path"
         )
     mark = shim.MARK.decode()
-    return TEMPLATE.format(python=python, mark=mark, real=real, paths=paths)
+    return TEMPLATE.format(python=python, mark=mark, real=real, paths=paths, hot=hot)
 
 
 def install(directory: Path) -> Path:
@@ -108,14 +111,29 @@ def install(directory: Path) -> Path:
         if os.path.lexists(target) and shim.is_real(str(target)):
             raise ShimError(f"{target} is not a shim of ours: choose another directory")
         real = shim.find_sbatch(os.environ.get("PATH")) or ""
-        body = text(python_for_shim(), import_paths(), os.path.abspath(real) if real else "")
-        temporary = directory / f".sbatch.{os.getpid()}"
-        temporary.write_text(body, encoding="utf-8")
-        temporary.chmod(0o755)
-        temporary.replace(target)
+        hot = directory.absolute() / HOT
+        found = os.path.abspath(real) if real else ""
+        body = text(python_for_shim(), import_paths(), found, str(hot))
+        _replace(hot, hotbuild.build(), 0o644)
+        _replace(target, body.encode("utf-8"), 0o755)
     except OSError as error:
         raise ShimError(f"{error.filename or directory}: {error.strerror}") from None
     return target
+
+
+def is_fresh(target: Path) -> bool:
+    """Whether the modules beside the shim are this package's as it is now."""
+    try:
+        return (target.parent / HOT).read_bytes() == hotbuild.build()
+    except OSError:
+        return False
+
+
+def _replace(target: Path, data: bytes, mode: int) -> None:
+    temporary = target.with_name(f"{target.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.chmod(mode)
+    temporary.replace(target)
 
 
 def uninstall(directory: Path) -> Path:
@@ -126,4 +144,5 @@ def uninstall(directory: Path) -> Path:
     if shim.is_real(str(target)):
         raise ShimError(f"{target} is not a shim of ours; left alone")
     target.unlink()
+    (directory / HOT).unlink(missing_ok=True)
     return target

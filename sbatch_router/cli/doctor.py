@@ -351,6 +351,8 @@ class Doctor:
             self._add("shim", FAIL, f"{path}: {said or done.trouble}", again, took)
         elif python != shimfile.python_for_shim():
             self._add("shim", WARN, f"{path} runs with {python}, not this Python", again, took)
+        elif not shimfile.is_fresh(Path(path)):
+            self._add("shim", WARN, f"{path} is older than the package, so slower", again, took)
         else:
             self._add("shim", OK, f"{path} is first in PATH", "", took)
 

@@ -1,0 +1,161 @@
+"""Build the file that `hot` imports from: our modules without what only people and checkers read.
+
+Docstrings, assertions, annotations and line numbers make up half of the bytecode, and the shim
+reads it for every job. What it says of a bug of its own has no line number in any case; explain
+runs the same code with everything in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import marshal
+import sys
+from pathlib import Path
+from types import CodeType
+
+from . import hot
+
+#: Large and never imported by the shim.
+LEFT_OUT = frozenset(
+    ("core.assign", "core.jobstate", "slurm.pyslurm_child", "slurm.pyslurm_source", "slurm.queue")
+)
+#: What every submission under a policy runs.
+ROOTS = ("route", "core.report")
+#: Of the package's own modules, those that a submission may import.
+_TOP = frozenset(("decisionlog", "host", "policycache", "refusal", "route", "source", "state"))
+
+
+def build() -> bytes:
+    """The file's bytes, for the running interpreter and the installed sources."""
+    package = Path(__file__).resolve().parent
+    modules: hot.Modules = {}
+    blobs: list[bytes] = []
+    begin = 0
+    for path in sorted(package.rglob("*.py")):
+        inner = path.relative_to(package).with_suffix("")
+        parts = [part for part in inner.parts if part != "__init__"]
+        name = ".".join(parts)
+        if not parts or name in LEFT_OUT or not (parts[0] in ("core", "slurm") or name in _TOP):
+            continue
+        found = path.stat()
+        code = lean(path.read_text(encoding="utf-8"), str(path))
+        modules[f"{package.name}.{name}"] = (
+            inner.name == "__init__",
+            str(path),
+            found.st_mtime_ns,
+            found.st_size,
+            begin,
+            len(code),
+        )
+        blobs.append(code)
+        begin += len(code)
+    return _file(modules, b"".join(blobs))
+
+
+def _file(modules: hot.Modules, code: bytes) -> bytes:
+    """Head, index and code. The index is padded, so that it knows where the code begins."""
+    start = hot.HEAD + hot.INDEX
+    placed = {name: (*found[:4], found[4] + start, found[5]) for name, found in modules.items()}
+    index = marshal.dumps((hot.key(), placed, _order(placed)))
+    if len(index) > hot.INDEX:
+        raise ValueError(f"an index of {len(index)} bytes")
+    head = (start + len(code)).to_bytes(8, "little") + len(index).to_bytes(8, "little")
+    return head + index.ljust(hot.INDEX, b"\0") + code
+
+
+def _order(modules: hot.Modules) -> tuple[str, ...]:
+    """What `ROOTS` import as they load, each module after all that it imports itself."""
+    found: list[str] = []
+
+    def add(name: str) -> None:
+        if name in found or name not in modules:
+            return
+        for needed in _imports(name, modules[name]):
+            add(needed)
+        found.append(name)
+
+    package = __name__.rpartition(".")[0]
+    for root in ROOTS:
+        add(f"{package}.{root}")
+    return tuple(found)
+
+
+def _imports(name: str, module: tuple[bool, str, int, int, int, int]) -> list[str]:
+    """The package's modules that this one imports at its top, its own packages included."""
+    here = name.split(".") if module[0] else name.split(".")[:-1]
+    found = [".".join(here[:end]) for end in range(2, len(here) + 1)] if not module[0] else []
+    tree = ast.parse(Path(module[1]).read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            base = here[: len(here) - statement.level + 1]
+            base += statement.module.split(".") if statement.module else []
+            found.append(".".join(base))
+            found += [".".join([*base, alias.name]) for alias in statement.names]
+    return found
+
+
+def lean(source: str, filename: str) -> bytes:
+    """The marshalled code of a module without docstrings, assertions and annotations."""
+    tree = _Lean().visit(ast.parse(source, filename))
+    ast.fix_missing_locations(tree)
+    code = compile(tree, filename, "exec", dont_inherit=True, optimize=2)
+    return marshal.dumps(_without_lines(code))
+
+
+def _without_lines(code: CodeType) -> CodeType:
+    """The same code, and the code inside it, without the table of line numbers."""
+    inner = tuple(_without_lines(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    if sys.version_info >= (3, 10):
+        return code.replace(co_consts=inner, co_linetable=b"")
+    return code.replace(co_consts=inner, co_lnotab=b"")
+
+
+class _Lean(ast.NodeTransformer):
+    """Takes annotations away, but for the names of class fields: a Record is made of them."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        node.returns = None
+        arguments = node.args
+        for argument in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            *filter(None, (arguments.vararg, arguments.kwarg)),
+        ):
+            argument.annotation = None
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        body: list[ast.stmt] = []
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign):
+                statement.annotation = ast.Constant("")
+                body.append(statement)
+            else:
+                body += _as_list(self.visit(statement))
+        node.body = body or [ast.Pass()]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if node.value is None:
+            return None
+        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module == "__future__" else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return node.orelse
+        return node
+
+
+def _as_list(found: ast.AST | list[ast.stmt] | None) -> list[ast.stmt]:
+    if found is None:
+        return []
+    if isinstance(found, list):
+        return found
+    assert isinstance(found, ast.stmt)
+    return [found]
