@@ -288,10 +288,15 @@ def respool_stdin(data: bytes) -> int:
         fd = posix.memfd_create("sbatch-script", 0)
     except (AttributeError, OSError):
         fd = _unlinked_file()
-    view = memoryview(data)
-    while view:
-        view = view[posix.write(fd, view) :]
-    posix.lseek(fd, 0, 0)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[posix.write(fd, view) :]
+        posix.lseek(fd, 0, 0)
+    except OSError:
+        # sbatch would inherit it.
+        posix.close(fd)
+        raise
     return fd
 
 
