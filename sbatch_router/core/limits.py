@@ -26,7 +26,7 @@ from .place import (
 from .reasons import count_reason, tres_reason
 from .record import Record
 from .submission import Submission
-from .tres import NO_LIMIT, UNKNOWN
+from .tres import NO_LIMIT, UNKNOWN, Limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .place import Hidden
     from .request import Need
     from .snapshot import Assoc, Qos, Scope
-    from .tres import Amount, Limit
+    from .tres import Amount
 
 #: What the backfill scheduler takes as the time of a job without limits: a year, in minutes.
 _YEAR = 365 * 24 * 60
@@ -296,10 +296,14 @@ class _Start:
                 return check._replace(sure=False)
         return check
 
-    def _spent_checks(self, level: str, where: str, scope: Scope, hidden: Set[str]) -> List[Check]:
-        """GrpTRESMins: held once the minutes are spent; `safe` wants the job's own as well."""
+    def _spent_checks(
+        self, level: str, where: str, scope: Scope, hidden: Set[str], usage: Usage
+    ) -> List[Check]:
+        """GrpTRESMins: held once the minutes are spent.
+
+        With `safe` what runs and the job itself must find room as well, to their time limits.
+        """
         checks = []
-        running = scope.tres.get("GrpTRESRunMins", {})
         for tres, limit in self._r.kind(scope, "GrpTRESMins", where).items():
             count = self._tres.get(tres, 0)
             if limit.limit is None or tres in hidden or not count * self._minutes:
@@ -307,21 +311,30 @@ class _Start:
             if limit.limit is UNKNOWN or limit.used is UNKNOWN:
                 self._r.doubts.append(f"GrpTRESMins {tres} of {where} is not known")
                 continue
-            bound, used, asked = amount(limit.limit), amount(limit.used), 1
-            if self._safe:
-                used += amount(running.get(tres, NO_LIMIT).used)
-                asked = count * self._minutes
-            if not self._usage_factor:
-                used = 0
             reason = tres_reason(level, "GrpTRESMins", tres)
-            check = Check(
-                START, reason, "GrpTRESMins", tres, where, bound, used, 0, 0, asked, asked
-            )
-            if self._safe:
-                check = self._backfill_doubt(check, count)
-                self._doubt(check)
-            checks.append(check)
+            used = amount(limit.used) if self._usage_factor else 0
+            bound = amount(limit.limit)
+            check = Check(START, reason, "GrpTRESMins", tres, where, bound, used, 0, 0, 1, 1)
+            checks.append(self._safe_check(check, scope, usage, count) if self._safe else check)
         return checks
+
+    def _safe_check(self, spent: Check, scope: Scope, usage: Usage, count: int) -> Check:
+        """The same under AccountingStorageEnforce=safe."""
+        running = scope.tres.get("GrpTRESRunMins", {}).get(spent.tres, Limit(None, UNKNOWN)).used
+        runs = amount(running) if self._usage_factor else 0
+        asked = count * self._minutes
+        check = spent._replace(
+            used=amount(spent.used) + runs,
+            mine=min(runs, usage.running_minutes.get(spent.tres, 0)),
+            promised=usage.waiting_minutes.get(spent.tres, 0),
+            requested=asked,
+            requested_all=asked * self._r.at_once,
+        )
+        if running is UNKNOWN and not check.held_by_running():
+            self._r.doubts.append(f"the minutes that run in {spent.where} are not known")
+        check = self._backfill_doubt(check, count)
+        self._doubt(check)
+        return check
 
     # -- the stages ------------------------------------------------------------------------
 
@@ -479,7 +492,7 @@ class _Start:
         user, user_where, user_usage = self._r.user_row(qos)
         account, account_where, account_usage = self._r.account_row(qos)
         scope = qos.limits
-        checks = self._spent_checks("qos", where, scope, hidden.get("GrpTRESMins", set()))
+        checks = self._spent_checks("qos", where, scope, hidden.get("GrpTRESMins", set()), usage)
         rows: List[Tuple[str, Scope, str, Optional[Usage]]] = [
             ("GrpTRES", scope, where, usage),
             ("GrpTRESRunMins", scope, where, usage),
@@ -504,7 +517,7 @@ class _Start:
         where = assoc_name(assoc)
         usage = self._r.usage("account", usage_key(assoc))
         scope = assoc.limits
-        checks = self._spent_checks("assoc", where, scope, hidden.get("GrpTRESMins", set()))
+        checks = self._spent_checks("assoc", where, scope, hidden.get("GrpTRESMins", set()), usage)
         rows: List[Tuple[str, Optional[Usage], float]] = [
             ("GrpTRES", usage, self._factor),
             ("GrpTRESRunMins", usage, 1.0),

@@ -345,7 +345,10 @@ def test_safe_wants_the_jobs_own_minutes_as_well():
 
     plain, safe = ("limits", "qos"), ("limits", "qos", "safe")
     for limits, reason in (
-        ({"GrpTRESMins": {"cpu": (69, 10)}}, "QOSGrpCPUMinutesLimit"),
+        (
+            {"GrpTRESMins": {"cpu": (69, 10)}, "GrpTRESRunMins": {"cpu": (None, 0)}},
+            "QOSGrpCPUMinutesLimit",
+        ),
         ({"GrpWall": (39, 10)}, "QOSGrpWallLimit"),
     ):
         assert judged(plain, **limits).verdict == "fits"
@@ -354,6 +357,26 @@ def test_safe_wants_the_jobs_own_minutes_as_well():
     assert judged(safe, **running).reason == "QOSGrpCPUMinutesLimit"
     running["GrpTRESRunMins"] = {"cpu": (None, 10)}
     assert judged(safe, **running).verdict == "fits"
+
+
+def test_safe_minutes_are_a_pool():
+    def judged(used, running, *options):
+        limits = {"GrpTRESMins": {"cpu": (180, used)}}
+        if running is not None:
+            limits["GrpTRESRunMins"] = {"cpu": (None, running)}
+        world = World(qos("q", **limits))
+        world.config = world.config._replace(enforce=frozenset(("limits", "qos", "safe")))
+        world.jobs = (job("1", {"cpu": 1}, minutes=60),)
+        return world.judge(*SMALL, *options)
+
+    # Two tasks at once take 60 each; the second finds the first's running.
+    found = judged(0, 60, "--array=0-2")
+    assert (found.verdict, found.starts, found.reason) == ("waits_mine", 2, "")
+    assert judged(0, 60, "--array=0-1").verdict == "fits"
+    assert judged(10, 120).verdict == "waits_mine"
+    assert judged(10, 180).verdict == "waits_others"
+    assert judged(0, None).verdict == "unknown"
+    assert judged(130, None).verdict == "waits_others"
 
 
 def test_safe_wall_limits_and_a_job_without_end():

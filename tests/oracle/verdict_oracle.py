@@ -689,11 +689,13 @@ def compare(result: Result) -> str:
         return ""
     if ours["refused"] != (result.job is None):
         if result.alone and ours["refused"]:
-            return ""  # fewer of mine are submitted now
+            return ""
         if ours["why"].startswith("partition ") and "node configuration" in result.message:
             return ""  # more than the cluster has: later releases refuse it
         return f"refused: ours {ours['refused']}, sbatch's {result.message!r}"
     if result.job is None:
+        if result.alone:
+            return ""  # fewer of mine are submitted now: another limit may be the first
         named = re.search(r"\[(\w+)\]", ours["why"])
         if named and named[1] not in result.message:
             return f"refused by {named[1]}, says ours; sbatch says {result.message!r}"
