@@ -100,7 +100,7 @@ def activate(path: str) -> None:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except (OSError, ValueError):
         return
-    found = _index(fd)
+    found = index(fd)
     if found is None:
         posix.close(fd)
         return
@@ -111,7 +111,7 @@ def activate(path: str) -> None:
             return
 
 
-def _index(fd: int) -> Optional[Tuple[object, Modules, Tuple[str, ...]]]:
+def index(fd: int) -> Optional[Tuple[object, Modules, Tuple[str, ...]]]:
     """Key, modules, and those to load at once; None when it is not for this interpreter.
 
     The file begins with its whole length and the length of its index, in 8 bytes each, so a

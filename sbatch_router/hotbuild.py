@@ -27,39 +27,51 @@ _TOP = frozenset(("decisionlog", "host", "policycache", "refusal", "route", "sou
 
 def build() -> bytes:
     """The file's bytes, for the running interpreter and the installed sources."""
-    package = Path(__file__).resolve().parent
     modules: hot.Modules = {}
     blobs: list[bytes] = []
-    begin = 0
+    begin = hot.HEAD + hot.INDEX
+    for name, (package, source, mtime, size) in _entries().items():
+        code = lean(Path(source).read_text(encoding="utf-8"), source)
+        modules[name] = (package, source, mtime, size, begin, len(code))
+        blobs.append(code)
+        begin += len(code)
+    return _file(modules, b"".join(blobs))
+
+
+def _entries() -> dict[str, tuple[bool, str, int, int]]:
+    """Module name -> is it a package, its source, the source's mtime in ns and size."""
+    package = Path(__file__).resolve().parent
+    found = {}
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package).with_suffix("")
         parts = [part for part in inner.parts if part != "__init__"]
         name = ".".join(parts)
         if not parts or name in LEFT_OUT or not (parts[0] in ("core", "slurm") or name in _TOP):
             continue
-        found = path.stat()
-        code = lean(path.read_text(encoding="utf-8"), str(path))
-        modules[f"{package.name}.{name}"] = (
-            inner.name == "__init__",
-            str(path),
-            found.st_mtime_ns,
-            found.st_size,
-            begin,
-            len(code),
-        )
-        blobs.append(code)
-        begin += len(code)
-    return _file(modules, b"".join(blobs))
+        now = path.stat()
+        entry = (inner.name == "__init__", str(path), now.st_mtime_ns, now.st_size)
+        found[f"{package.name}.{name}"] = entry
+    return found
+
+
+def is_fresh(file: Path) -> bool:
+    """Whether a file has all of this package's modules as they are now, for this Python."""
+    try:
+        with file.open("rb") as opened:
+            found = hot.index(opened.fileno())
+    except OSError:
+        return False
+    now = {name: entry[:4] for name, entry in _entries().items()}
+    return found is not None and {name: e[:4] for name, e in found[1].items()} == now
 
 
 def _file(modules: hot.Modules, code: bytes) -> bytes:
-    """Head, index and code. The index is padded, so that it knows where the code begins."""
-    start = hot.HEAD + hot.INDEX
-    placed = {name: (*found[:4], found[4] + start, found[5]) for name, found in modules.items()}
-    index = marshal.dumps((hot.key(), placed, _order(placed)))
+    """Head, index and code. The index is padded, so that the code begins where it says."""
+    index = marshal.dumps((hot.key(), modules, _order(modules)))
     if len(index) > hot.INDEX:
         raise ValueError(f"an index of {len(index)} bytes")
-    head = (start + len(code)).to_bytes(8, "little") + len(index).to_bytes(8, "little")
+    whole = hot.HEAD + hot.INDEX + len(code)
+    head = whole.to_bytes(8, "little") + len(index).to_bytes(8, "little")
     return head + index.ljust(hot.INDEX, b"\0") + code
 
 

@@ -123,10 +123,7 @@ def install(directory: Path) -> Path:
 
 def is_fresh(target: Path) -> bool:
     """Whether the modules beside the shim are this package's as it is now."""
-    try:
-        return (target.parent / HOT).read_bytes() == hotbuild.build()
-    except OSError:
-        return False
+    return hotbuild.is_fresh(target.parent / HOT)
 
 
 def _replace(target: Path, data: bytes, mode: int) -> None:

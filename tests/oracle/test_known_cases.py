@@ -282,4 +282,9 @@ def test_B54_gpu_options_that_exclude_each_other(bench: Bench, options: str) -> 
         return
     bench._settled(0.0)
     ((_, state, reason),) = bench._jobs("alice")
-    assert ours["verdict"] == "unknown" or (state, ours["reason"]) == ("PENDING", reason)
+    if ours["verdict"] == "unknown":
+        return
+    # More nodes than there are: slurmctld's two schedulers give two names to it, in turn.
+    reasons = {"PartitionNodeLimit", "PartitionConfig"}
+    same = ours["reason"] == reason or {ours["reason"], reason} == reasons
+    assert (state, same) == ("PENDING", True), (ours, reason)

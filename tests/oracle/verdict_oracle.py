@@ -804,9 +804,7 @@ def explain(cluster: Cluster, island: int, job: Job) -> dict[str, Any]:
     """What ``explain --json`` says of one candidate, run as alice; {} without the command."""
     policy = cluster.home("alice") / "policy.yaml"
     account, qos = f"{job.account}{island}", f"{job.qos}{island}"
-    policy.write_text(
-        f"version: 1\naccounts: [{{name: {account}, qos: [{qos}]}}]\ncache: 0\n"
-    )
+    policy.write_text(f"version: 1\naccounts: [{{name: {account}, qos: [{qos}]}}]\ncache: 0\n")
     policy.chmod(0o644)
     # Anew each time: what changes rarely is kept for hours.
     home = Path(tempfile.mkdtemp(dir=cluster.home("alice")))
@@ -828,9 +826,7 @@ def explain(cluster: Cluster, island: int, job: Job) -> dict[str, Any]:
     return next(c for c in shown["candidates"] if (c["account"], c["qos"]) == (account, qos))
 
 
-def through_explain(
-    bench: Bench, island: int, job: Job, counts: Counter[str]
-) -> Iterator[Result]:
+def through_explain(bench: Bench, island: int, job: Job, counts: Counter[str]) -> Iterator[Result]:
     """A disagreement, if the command line says anything else than we do in process."""
     ours = bench.judge([job] * (island + 1), True)[island]
     shown = explain(bench.cluster, island, job)
