@@ -572,6 +572,13 @@ class Bench:
         self._cancel(results, before)
         return results
 
+    def _has_run(self, result: Result) -> int:
+        """1 for a job that is gone because it has ended already, of whatever."""
+        argv = ("sacct", "-nXP", "-j", str(result.job), "-o", "Start,State,ExitCode")
+        told = self._query(*argv).strip()
+        result.message = f"ended: {told}"
+        return int(told[:1].isdigit())
+
     def _forgive(self, results: list[Result], asks: list[Job]) -> None:
         """What ran when we judged may have ended since.
 
@@ -644,6 +651,8 @@ class Bench:
         for result in results:
             mine = [(state, reason) for job, state, reason in rows if job == str(result.job)]
             result.running = sum(state != "PENDING" for state, _ in mine)
+            if result.job is not None and not mine:
+                result.running = self._has_run(result)
             reasons = [reason for state, reason in mine if state == "PENDING"]
             said = reasons[0] if reasons and not result.running else ""
             short = [name for start, name in CLOSED.items() if said.startswith(start)]
@@ -909,7 +918,7 @@ def uncovered(counts: Counter[str]) -> list[str]:
     wanted |= {f"set {kind} {option}" for kind in ("account", "user") for option in _ASSOC}
     wanted |= {f"flag {flag}" for flag in FLAGS}
     wanted |= {f"partition {key}" for key in OPEN}
-    wanted |= {f"tres {kind} {tres}" for kind in ("GrpTRES", "GrpTRESRunMins") for tres in TRES}
+    wanted |= {f"tres GrpTRES {tres}" for tres in TRES}
     judged = {name.split(" ", 1)[1].strip() for name in counts if name[:5] in ("held ", "passe")}
     wanted |= {f"judged {level} {kind}" for level in ("qos", "partition qos") for kind in QOS_KINDS}
     wanted |= {f"judged assoc {kind}" for kind in ASSOC_KINDS}
