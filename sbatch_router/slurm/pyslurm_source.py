@@ -240,6 +240,26 @@ def snapshot_of(
     )
 
 
+def _lists(found: Dict[str, Any], site: Site) -> Dict[str, Set[str]]:
+    """Account -> the QOS among which its jobs may have been submitted with ``--qos=a,b``.
+
+    Such a job stays counted as submitted in the QOS that was settled at submission, also when
+    it runs in another [24.11.5, 26.05.5], and nothing that pyslurm tells shows it. (A job of
+    several partitions is counted anew when it starts.)
+    """
+    config = site.config
+    if not isinstance(config, Unknown) and config.release[:2] < (24, 11):
+        return {}
+    allowed: Dict[str, Set[str]] = {}
+    for raw in found["assocs"] or ():
+        allowed.setdefault(raw["account"].lower(), set()).update(q.lower() for q in raw["qos"])
+    if not isinstance(site.assocs, Unknown):
+        for record in site.assocs.values():
+            if isinstance(record.qos, tuple):
+                allowed.setdefault(record.account, set()).update(record.qos)
+    return {account: names for account, names in allowed.items() if len(names) > 1}
+
+
 def _user_names(uids: Set[int]) -> Dict[int, str]:
     import pwd
 
@@ -305,6 +325,7 @@ class _Reader:
         self._tres: Tuple[str, ...] = found["tres"]
         self._kept = kept
         self._records = records
+        self._lists = _lists(found, site)
         #: What each counts for: ("qos", name), ("user", qos, uid), ("account", qos, account),
         #: ("tree", account), ("assoc", key).
         self._use: Dict[Tuple[object, ...], _Use] = {}
@@ -318,13 +339,15 @@ class _Reader:
         account = account.lower()
         partitions = partition_text.lower().split(",")
         one, sure = self._pools_of(qos_text.lower().split(","), partitions)
-        # A running job has one QOS and one partition: only pending ones leave us in doubt.
         for name in one:
             self._users.setdefault(name, set()).add(uid)
             for scope in (("qos", name), ("user", name, uid), ("account", name, account)):
                 use = self._use.setdefault(scope, _Use())
                 use.add(group)
                 use.sure = use.sure and sure
+        for name in self._lists.get(account, ()):
+            for scope in (("qos", name), ("user", name, uid), ("account", name, account)):
+                self._use.setdefault(scope, _Use()).sure = False
         user = self._names.get(uid)
         if user is not None:
             mine = (account, user, partitions[0])

@@ -230,6 +230,17 @@ def test_a_pending_job_with_several_qos_makes_their_submitted_jobs_unknown():
     assert snapshot.qos["lab"].limits.counts["GrpJobs"] == Limit(0, 0)
 
 
+def test_where_qos_lists_are_possible_submitted_jobs_are_unknown():
+    found = answer({("lab", 1000, "lab", "p"): group(1, 1, (), cpu=1)})
+    found["assocs"][0]["qos"] = ("lab", "other")
+    snapshot = snapshot_of(found, SITE, ["lab"], ["lab", "other"], "alice", 1000, 5.0)
+    for name, jobs in (("lab", 1), ("other", 0)):
+        counts = snapshot.qos[name].limits.counts
+        assert counts["GrpJobs"].used == jobs
+        if name == "lab":
+            assert counts["GrpSubmitJobs"] == Limit(9, UNKNOWN)
+
+
 def test_associations_that_pyslurm_cannot_read_are_unknown_without_a_site():
     found = {**answer({}), "assocs": None}
     snapshot = snapshot_of(found, SITE, ["lab"], ["lab"], "alice", 1000, 5.0)
