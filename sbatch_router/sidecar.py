@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from . import jobs
+from .decisionlog import log_path
 from .host import Host, Store
 from .policycache import PolicyTrouble, find_policy
 from .shim import policy_paths
@@ -102,13 +103,24 @@ def _renew_jobs(log: Any) -> bool:
 
 
 def _logger() -> Any:
-    """JSON lines on standard error."""
+    """JSON lines in ``sidecar.jsonl`` beside the log of decisions.
+
+    Snakemake shows its sidecar's standard error among its own words; that is used only where
+    the file cannot be written.
+    """
+    stream = sys.stderr
+    path = log_path(posix.environ)
+    if path:
+        place = os.path.join(os.path.dirname(path), "sidecar.jsonl")
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            stream = open(place, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
     )
     return structlog.get_logger().bind(program="sidecar", pid=os.getpid())

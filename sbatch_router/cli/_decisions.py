@@ -249,6 +249,11 @@ def fits(entry: Entry, job: JobRow) -> bool:
     """Whether a job can be the one of a decision; what is not known contradicts nothing."""
     if entry.account and entry.account != job.account:
         return False
+    if entry.action == "pass" and entry.why.startswith("account "):
+        # ``account NAME is not in the policy``: the job went there, or nowhere.
+        named = entry.why.split()[1]
+        if entry.why == f"account {named} is not in the policy" and named != job.account:
+            return False
     if entry.qos and entry.qos != job.qos:
         return False
     if entry.job_name and entry.job_name != job.name:

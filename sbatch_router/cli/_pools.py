@@ -365,7 +365,7 @@ def _jobs(account: str, qos: str, snapshot: Snapshot) -> Tuple[int, int, Dict[st
             continue
         if job.state == "PENDING":
             pending += job.tasks
-            reason = job.reason or "None"
+            reason = job.reason if job.reason not in ("", "None") else "no reason yet"
             reasons[reason] = reasons.get(reason, 0) + job.tasks
         else:
             running += 1

@@ -319,6 +319,9 @@ class Doctor:
                 text = f"{inside[0]} comes after {first} in PATH: jobs are not routed"
                 place = os.path.dirname(inside[0])
                 self._add("shim", FAIL, text, f"export PATH={place}:$PATH")
+            elif home := _shim_at_home():
+                text = f"{home} is there, but its directory is not in PATH: jobs are not routed"
+                self._add("shim", WARN, text, f"export PATH={os.path.dirname(home)}:$PATH")
             else:
                 self._add("shim", WARN, "not installed: jobs are not routed", install)
             return
@@ -465,6 +468,12 @@ def _shims_in_path() -> List[str]:
         if os.path.isfile(path) and not shim.is_real(path):
             found.append(path)
     return found
+
+
+def _shim_at_home() -> str:
+    """A shim of ours in ``~/bin``, where the README puts it; empty if there is none."""
+    path = os.path.expanduser("~/bin/sbatch")
+    return path if os.path.isfile(path) and not shim.is_real(path) else ""
 
 
 def file_system(path: str, mounts: str = "/proc/self/mounts") -> str:

@@ -79,7 +79,7 @@ def command(
         os.environ[VARIABLE] = live
         slots = sum(account.slots for account in usable)
         line = launch.compose(program, live, slots, os.environ, Path.cwd())
-        say_what(line, usable)
+        say_what(line, usable, dry_run)
     if dry_run:
         click.echo(shlex.join(line.argv))
         return
@@ -103,7 +103,7 @@ def say(text: str) -> None:
     click.echo(f"sbatch-router: {text}", err=True)
 
 
-def say_what(line: launch.Line, usable: Sequence[AccountNow]) -> None:
+def say_what(line: launch.Line, usable: Sequence[AccountNow], dry_run: bool) -> None:
     """What was found, and what is done with it."""
     rooms = ", ".join(_room(account) for account in usable)
     say(f"free now: {rooms}")
@@ -121,7 +121,8 @@ def say_what(line: launch.Line, usable: Sequence[AccountNow]) -> None:
         )
     elif line.jobs and not line.dry:
         say(f"-j {line.jobs}: that many jobs could start now")
-    say("running: " + shlex.join(line.argv))
+    if not dry_run:
+        say("running: " + shlex.join(line.argv))
 
 
 def _room(account: AccountNow) -> str:

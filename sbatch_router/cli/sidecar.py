@@ -13,7 +13,7 @@ USAGE = """\
 usage: sbatch-router-sidecar [--no-jobs]
 
 Keep the snapshot and the job states fresh while somebody is submitting, until SIGTERM.
-With --no-jobs only the snapshot. Logs JSON lines on standard error.
+With --no-jobs only the snapshot. Logs JSON lines in ~/.local/state/sbatch-router/sidecar.jsonl.
 """
 
 

@@ -22,7 +22,8 @@ max-status-checks-per-second: 20
 max-jobs-per-timespan: 100/1s
 seconds-between-status-checks: 5
 latency-wait: 30
-# A refused submission (everything full, exit code 75) counts as one of these.
+# A refused submission (everything full, exit code 75) fails the job at once, and a retry follows
+# within the second: let the policy wait instead (`when_full: {{wait: 10m}}`) or queue.
 retries: 1
 """
 

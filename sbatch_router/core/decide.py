@@ -128,6 +128,8 @@ class _Deciding:
         mode = self._mode(asked)
         if asked and mode == "keep":
             return self._keep(asked)
+        if not self.policy.accounts:
+            return self._only_blocks(asked)
         if self._foreign_qos():
             return self._decision("pass", f"qos {self._asked_qos()} is not in the policy")
         candidates = self._candidates()
@@ -166,6 +168,14 @@ class _Deciding:
         return decision._replace(
             qos=self._asked_qos(), changed=False, notes=notes, candidates=self._candidates()
         )
+
+    def _only_blocks(self, asked: str) -> Decision:
+        """A policy without accounts moves nobody's jobs; it says when one goes to a blocked one."""
+        account = asked or self.snapshot.default_account
+        blocked = self.blocked.get(account) if isinstance(account, str) else None
+        notes = (f"account {account} is blocked ({blocked.reason})",) if blocked else ()
+        decision = self._decision("pass", "the policy only blocks accounts", notes=notes)
+        return decision._replace(candidates=self._candidates())
 
     # -- candidates ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .decide import BLOCKED, NEVER, NOT_ALLOWED, WAITS_OTHERS
-from .tres import UNKNOWN, format_mem
+from .tres import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +101,14 @@ def amount(tres: str, value: Amount) -> str:
     if value is UNKNOWN:
         return "unknown"
     assert isinstance(value, int)
-    return format_mem(value) if tres == "mem" else str(value)
+    return _memory(value) if tres == "mem" else str(value)
+
+
+def _memory(mib: int) -> str:
+    """MiB in one unit a line can be compared in: G from 1 GiB on, to two decimals."""
+    if abs(mib) < 1024:
+        return f"{mib}M"
+    return f"{mib / 1024:.2f}".rstrip("0").rstrip(".") + "G"
 
 
 def tres_words(tres: Tres) -> str:

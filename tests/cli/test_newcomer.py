@@ -34,7 +34,7 @@ def test_from_init_to_a_routed_job(cli: Cli) -> None:
 
     explained = cli.run("explain", "--", "--mem=64G", "-c4")
     assert (explained.rc, explained.err) == (0, "")
-    where = re.match(r"sbatch submits this to (\w+)/\w+, not to clive", explained.out)
+    where = re.match(r"sbatch submits this to ([\w-]+)/[\w-]+, not to clive", explained.out)
     assert where, explained.out
     assert re.search(r"(?m)^  clive/clive +full: others hold it \[QOSGrpMemLimit\]", explained.out)
     as_data: Any = json.loads(cli.run("explain", "--json", "--", "--mem=64G", "-c4").out)

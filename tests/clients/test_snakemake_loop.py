@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -239,5 +240,7 @@ def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=10)
     assert (child.returncode, out) == (0, b"")
-    assert b'"event": "started"' in err
-    assert b'"event": "stopped"' in err
+    assert err == b""
+    log = loop.cluster.home("alice") / ".local/state/sbatch-router/sidecar.jsonl"
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[-2:] == ["started", "stopped"]

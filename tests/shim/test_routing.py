@@ -111,7 +111,7 @@ def test_all_full_is_refused_with_numbers_reason_holder_and_what_to_do(bed: Bed)
     assert text.startswith("sbatch-router: not submitted: every account is full\n")
     assert "  asked: cpu=8 mem=125G gres/gpu=1\n" in text
     assert re.search(
-        r"(?m)^  clive/clive +full: mem limit 312\.5G, used 250000M, asked 125G "
+        r"(?m)^  clive/clive +full: mem limit 312\.5G, used 244\.14G, asked 125G "
         r"\[QOSGrpMemLimit\]$",
         text,
     ), text
@@ -129,7 +129,7 @@ def test_refusal_names_who_holds_the_pool(bed: Bed) -> None:
     fill(bed, "maigan", "600000M")
     text = bed.sbatch(*GPU_JOB, policy=SEED).err.decode()
     held = [line.strip() for line in text.splitlines() if "held by" in line]
-    assert held == ["held by bob 250000M", "held by bob 600000M"]
+    assert held == ["held by bob 244.14G", "held by bob 585.94G"]
 
 
 def test_B12_more_than_any_pool_holds(bed: Bed) -> None:
