@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Seconds a Slurm query may take before we go on without it.
 TIMEOUT = 2.0
 #: Seconds for which what sacctmgr and the configuration say is kept; less when it failed.
-SITE_SECONDS = 4 * 3600
+SITE_SECONDS = 1800
 SITE_RETRY_SECONDS = 60
 #: The same where slurmctld itself did not answer: such silences are often short.
 SILENT_SECONDS = 5
@@ -92,7 +92,9 @@ class Host:
 
     def _key(self) -> Tuple[object, ...]:
         """What a stored snapshot was taken for: the pools, and the cluster."""
-        pools = tuple((a.name, a.qos) for a in self.policy.accounts)
+        pools = tuple((a.name, a.qos) for a in self.policy.accounts) + tuple(
+            pair for rule in self.policy.rules for pair in rule.candidates or ()
+        )
         conf = self.environ.get(b"SLURM_CONF", b"")
         return (self.user, conf, pools)
 
@@ -105,7 +107,7 @@ class Host:
         """
         ledger = store_.ledger()
         now = time.time()
-        recent = [p for p in ledger if now - p.at < PROMISE_SECONDS]
+        recent = [p for p in ledger if -SITE_RETRY_SECONDS < now - p.at < PROMISE_SECONDS]
         alive = tuple(p for p in recent if _alive(p.pid))
         dead = tuple(p for p in recent if p not in alive)
         rows = before.jobs if before is not None else UNKNOWN
@@ -191,6 +193,7 @@ class Host:
 
         accounts = [a.name for a in self.policy.accounts]
         qos = [q for a in self.policy.accounts for q in a.qos or ()]
+        qos += [q for rule in self.policy.rules for _, q in rule.candidates or () if q]
         if self.policy.source == "pyslurm":
             from .source import by_pyslurm
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.jobstate import FAILED, RUNNING, plain_id, settle, word
+from .core.jobstate import FAILED, RUNNING, base_id, plain_id, settle, word
 from .slurm.run import run_all
 from .state import Lock, StateError, directory, load, store
 
@@ -86,6 +86,9 @@ class States:
 def job_word(given: str, environ: Mapping[bytes, bytes]) -> str:
     """``running``, ``success`` or ``failed`` for one job id as Snakemake has it."""
     ident, cluster = plain_id(given)
+    if not base_id(ident).isdigit():
+        # No job has such an id, now or later.
+        return FAILED
     key = _key(environ, cluster)
     try:
         place = directory(environ)

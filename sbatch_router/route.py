@@ -15,7 +15,7 @@ from .core.limits import NO_TIME_LIMIT
 from .core.record import Record
 from .core.snapshot import Snapshot
 from .decisionlog import append
-from .host import SITE_RECHECK_SECONDS, Host, Store
+from .host import SITE_RECHECK_SECONDS, SITE_RETRY_SECONDS, Host, Store
 from .policycache import PolicyTrouble, find_policy
 from .shim import say, say_text
 from .slurm.options import parse
@@ -258,10 +258,13 @@ class _Work:
     def _with_store(self, store_: Store) -> Considered:
         snapshot = self.host.snapshot(store_)
         considered = self._decide(snapshot, store_.ledger())
-        if considered.decision.action == "refuse":
+        decision = considered.decision
+        unknown = decision.action == "pass" and bool(decision.notes) and not snapshot.troubles
+        if decision.action == "refuse" or unknown:
             site = self.host.site(store_)
-            if time.time() - site.taken_at > SITE_RECHECK_SECONDS:
-                # An account may have been granted since: never refuse on old facts.
+            limit = SITE_RETRY_SECONDS if unknown else SITE_RECHECK_SECONDS
+            if time.time() - site.taken_at > limit:
+                # An account or a partition may be new: never refuse or give up on old facts.
                 site = self.host.new_site(store_)
                 considered = self._decide(self.host.collect(store_, site), store_.ledger())
         return considered

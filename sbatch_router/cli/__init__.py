@@ -24,8 +24,19 @@ COMMANDS = {
 }
 
 
+def ensure_streams() -> None:
+    """Where standard output or error was closed (a cron job's), write to nowhere instead."""
+    import os
+    import sys
+
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
 def main(prog_name: str = "sbatch-router") -> None:
     """Run ``sbatch-router``."""
     from ._group import group
 
+    ensure_streams()
     group(prog_name=prog_name)

@@ -158,7 +158,10 @@ def _default_account(user: str) -> str:
 
 def waited(entry: Entry, job: _sacct.JobRow) -> Optional[float]:
     """Seconds from submission to the start; None: it has not started, or never did."""
-    return None if job.start is None else max(0.0, job.start - job.submit)
+    if job.start is None or (job.state.startswith("CANCELLED") and job.start == job.end):
+        # sacct gives a job that was cancelled while it waited a start, at its end.
+        return None
+    return max(0.0, job.start - job.submit)
 
 
 def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tuple[str, str]:

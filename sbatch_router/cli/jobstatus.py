@@ -10,10 +10,12 @@ import posix
 import sys
 
 from .. import jobs
+from . import ensure_streams
 
 
 def main() -> int:
     """Answer for ``sys.argv[1]``."""
+    ensure_streams()
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.stderr.write("usage: sbatch-router-status JOBID\n")
         return 2

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from . import ensure_streams
+
 USAGE = """\
 usage: sbatch-router-sidecar [--no-jobs]
 
@@ -19,6 +21,7 @@ With --no-jobs only the snapshot. Logs JSON lines in ~/.local/state/sbatch-route
 
 def main() -> int:
     """Run the loop."""
+    ensure_streams()
     arguments = sys.argv[1:]
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(USAGE)

@@ -130,6 +130,11 @@ class _Deciding:
             return self._keep(asked)
         if not self.policy.accounts:
             return self._only_blocks(asked)
+        reservation = self.request.given("reservation")
+        if reservation and reservation.value:
+            # A reservation has accounts of its own, which Slurm does not tell here.
+            why = f"reservation {reservation.value} decides who may run there"
+            return self._decision("pass", why, candidates=self._candidates())
         if self._foreign_qos():
             return self._decision("pass", f"qos {self._asked_qos()} is not in the policy")
         candidates = self._candidates()
@@ -199,13 +204,14 @@ class _Deciding:
     def _qos_names(self, account: Account) -> Tuple[str, ...]:
         """The QOS to try with an account: the policy's and the rule's, else its default."""
         by_rule = [q for name, q in self.rule.candidates or () if name == account.name and q]
-        if account.qos or by_rule:
-            return tuple(dict.fromkeys([*(account.qos or ()), *by_rule]))
         assoc = self.judge.assoc(account.name)
-        if assoc is not None and isinstance(assoc.default_qos, str):
-            return (assoc.default_qos,)
-        asked = self._asked_qos()
-        return (asked,)
+        if account.qos:
+            own = account.qos
+        elif assoc is not None and isinstance(assoc.default_qos, str):
+            own = (assoc.default_qos,)
+        else:
+            own = (self._asked_qos(),)
+        return tuple(dict.fromkeys([*own, *by_rule]))
 
     def _blocked_candidate(self, account: str, qos: str, why: str) -> Candidate:
         return Candidate(account, qos, self.judge.partition_text, BLOCKED, "", why)
@@ -227,12 +233,20 @@ class _Deciding:
                 return "the policy's `only`: " + failed
         chosen = self.rule.candidates
         if chosen is not None and not any(
-            name == account.name and only in (None, qos) for name, only in chosen
+            name == account.name and (only == qos or (only is None and self._own_qos(account, qos)))
+            for name, only in chosen
         ):
             return f"not among the candidates of rule {self.rule.name!r}"
         if self._insists_on_qos() and qos not in self._asked_qos().split(","):
             return f"--qos={self._asked_qos()} was asked for"
         return ""
+
+    def _own_qos(self, account: Account, qos: str) -> bool:
+        """Whether an account without a QOS in a rule's list means this one."""
+        if account.qos:
+            return qos in account.qos
+        assoc = self.judge.assoc(account.name)
+        return assoc is None or assoc.default_qos in (qos, UNKNOWN)
 
     def _insists_on_qos(self) -> bool:
         """Whether only the QOS that the user named will do."""
@@ -309,8 +323,12 @@ class _Deciding:
                 "refuse", why, exit_code=75 if passing else 77, candidates=candidates
             )
         full = self._when_full()
-        if full.action == "queue" and waiting:
-            return self._submit("queue", waiting[0], candidates, "every account is full")
+        later = self._starts_later()
+        if waiting and (full.action == "queue" or later):
+            why = later or "every account is full"
+            return self._submit("queue", waiting[0], candidates, why)
+        if mine and later:
+            return self._submit("queue", mine[0], candidates, later)
         why = "every account is full" if waiting else "your own jobs fill every account"
         wait = full.wait_seconds if full.action == "wait" else 0
         return self._decision("refuse", why, exit_code=75, candidates=candidates, wait_seconds=wait)
@@ -318,9 +336,26 @@ class _Deciding:
     def _unreachable(self, candidates: Tuple[Candidate, ...]) -> Decision:
         whys = [c.why for c in candidates if c.verdict == UNKNOWN_VERDICT]
         why = "; ".join(self.snapshot.troubles) or whys[0]
-        if self.policy.when_slurm_unreachable == "refuse":
+        if self.policy.when_slurm_unreachable == "refuse" and self._silent():
             return self._decision("refuse", why, exit_code=75, candidates=candidates)
-        return self._decision("pass", why, candidates=candidates, notes=(why,))
+        account = self._asked_account() or self.snapshot.default_account
+        blocked = self.blocked.get(account) if isinstance(account, str) else None
+        told = f"{why}; account {account} is blocked ({blocked.reason})" if blocked else why
+        return self._decision("pass", why, candidates=candidates, notes=(told,))
+
+    def _silent(self) -> bool:
+        """Whether Slurm did not answer, which is another thing than a job we cannot judge."""
+        now = self.snapshot
+        answers = (now.config, now.assocs, now.qos, now.partitions)
+        return bool(now.troubles) or any(answer is UNKNOWN for answer in answers)
+
+    def _starts_later(self) -> str:
+        """Why this job is not meant to start now, so that full pools are no reason to refuse."""
+        for option in ("hold", "begin", "dependency"):
+            given = self.request.given(option)
+            if given and (given.value or option == "hold"):
+                return f"not meant to start now (--{option})"
+        return ""
 
     def _submit(
         self, action: str, chosen: Candidate, candidates: Tuple[Candidate, ...], why: str

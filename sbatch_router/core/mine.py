@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .tres import Tres
 
 #: Pending for one of these, a job takes no room until somebody acts or a time comes.
-NOT_COMPETING = frozenset(("JobHeldUser", "JobHeldAdmin", "BeginTime", "DependencyNeverSatisfied"))
+NOT_COMPETING = frozenset(
+    ("JobHeldUser", "JobHeldAdmin", "BeginTime", "Dependency", "DependencyNeverSatisfied")
+)
 
 
 class _Load:
@@ -103,9 +105,11 @@ class Mine:
         if kind == "qos-account":
             qos, _, account = name.partition("/")
             return load.account == account and self._in_qos(load, qos)
-        account, slash, _ = name.partition("/")
+        account, slash, rest = name.partition("/")
         if slash:
-            return load.account == account
+            # slurmctld charges the association of the job's partition, where there is one.
+            partition = rest.partition("/")[2]
+            return load.account == account and (not partition or partition in load.partitions)
         return account in self._ancestry(load.account)
 
     def _in_qos(self, load: _Load, name: str) -> bool:

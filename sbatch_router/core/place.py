@@ -251,8 +251,10 @@ def assoc_name(assoc: Assoc) -> str:
 
 
 def usage_key(assoc: Assoc) -> str:
-    """The name under which `usage` knows an association."""
-    return f"{assoc.account}/{assoc.user}" if assoc.user else assoc.account
+    """The name under which `usage` knows an association: ACCOUNT, or ACCOUNT/USER/PARTITION."""
+    if not assoc.user:
+        return assoc.account
+    return f"{assoc.account}/{assoc.user}/{assoc.partition}"
 
 
 __all__ = ["NO_LIMIT", "NO_TIME_LIMIT", "START", "SUBMIT", "Check", "Place", "Reader", "Usage"]

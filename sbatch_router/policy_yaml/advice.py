@@ -87,7 +87,6 @@ def _ends(test: Test) -> List[float]:
 
 def _rules(policy: Policy, report: Report) -> None:
     blocked = {entry.account for entry in policy.blocked}
-    unlisted = {account.name for account in policy.accounts if account.qos is None}
     for number, rule in enumerate(policy.rules, 1):
         path = f"rules[{number}]"
         hidden = _hidden_by(rule, policy.rules[: number - 1])
@@ -97,10 +96,6 @@ def _rules(policy: Policy, report: Report) -> None:
         if "listed" in rule.order[:-1]:
             message = "keys after `listed` never decide: no two accounts are listed equal"
             report.warn(f"{path}.order", message)
-        for name, qos in rule.candidates or ():
-            if qos and name in unlisted:
-                message = f"{name} lists no qos, so only its default QOS is looked at, not {qos}"
-                report.warn(f"{path}.candidates", f"{message}: add it to accounts")
         names = [name for name, _ in rule.candidates or ()]
         if names and all(name in blocked for name in names):
             message = "all of them are blocked: jobs of this rule cannot be routed"

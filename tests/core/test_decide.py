@@ -165,7 +165,32 @@ def test_what_is_not_known_is_passed_on_not_refused():
     found = world.decide("-c1", policy=TWO)
     assert (found.action, found.candidates[0].verdict) == ("pass", "unknown")
     cautious = TWO._replace(when_slurm_unreachable="refuse")
-    assert world.decide("-c1", policy=cautious).exit_code == 75
+    # Slurm answered; that something cannot be judged is no silence of Slurm's.
+    assert world.decide("-c1", policy=cautious).action == "pass"
+    request = read_request(["-c1", "--wrap", "x"], {}, None)
+    silent = world.snapshot()._replace(troubles=("sacctmgr did not answer",))
+    assert decide(request, silent, (), cautious, 0.0).exit_code == 75
+
+
+def test_a_reservation_decides_by_itself_who_may_run_there():
+    found = lab().decide("-c1", "--reservation=r1", policy=TWO)
+    assert (found.action, found.account) == ("pass", "")
+    assert found.why == "reservation r1 decides who may run there"
+
+
+@pytest.mark.parametrize("option", ["--hold", "--begin=now+2days", "--dependency=afterok:1"])
+def test_a_job_for_later_is_not_refused_because_it_is_full_now(option):
+    world = World(qos("q", **FULL), qos("r", **FULL))
+    assert world.decide("-c1", policy=TWO).exit_code == 75
+    found = world.decide("-c1", option, policy=TWO)
+    assert (found.action, found.exit_code) == ("queue", 0)
+    assert found.why == f"not meant to start now ({option.partition('=')[0]})"
+
+
+def test_a_policy_that_only_blocks_moves_and_refuses_nobody():
+    policy = TWO._replace(accounts=(), blocked=(Blocked("a", "full since March"),))
+    found = lab().decide("-c1", policy=policy)
+    assert (found.action, found.exit_code) == ("pass", 0)
 
 
 @pytest.mark.parametrize("where_", ["qos", "assocs", "partitions", "config"])

@@ -267,12 +267,7 @@ def test_load(tmp_path: Any) -> None:
         ),
         (
             HEAD + "rules: [{candidates: maigan/b}]\n",
-            [
-                (
-                    "3: warning: rules[1].candidates: maigan lists no qos, so only its default "
-                    "QOS is looked at, not b: add it to accounts"
-                )
-            ],
+            [],
         ),
         (
             HEAD + "cache: 30m\n",
