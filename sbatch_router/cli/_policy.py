@@ -10,6 +10,7 @@ from typing import List, Mapping, Sequence, Tuple
 import click
 
 from ..core.policy import Blocked, Policy
+from ..core.units import parse_memory
 from ..policycache import PolicyTrouble, find_policy
 from ..shim import policy_paths
 
@@ -17,6 +18,17 @@ from ..shim import policy_paths
 def environment() -> Mapping[bytes, bytes]:
     """The environment as the shim reads it."""
     return posix.environ
+
+
+def memory_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks a ``--mem`` at once: a typing error must not look like a full cluster."""
+    if value:
+        try:
+            parse_memory(value)
+        except ValueError:
+            words = f"{value!r} is no memory size; sbatch reads 500M, 4G, 1T"
+            raise click.BadParameter(words) from None
+    return value
 
 
 def in_use(environ: Mapping[bytes, bytes]) -> Policy:

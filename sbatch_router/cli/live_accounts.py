@@ -24,7 +24,13 @@ UNAVAILABLE = 69
 
 
 @click.command("live-accounts")
-@click.option("--mem", default="", metavar="SIZE", help="Memory of one job, as sbatch reads it.")
+@click.option(
+    "--mem",
+    default="",
+    metavar="SIZE",
+    callback=_policy.memory_option,
+    help="Memory of one job, as sbatch reads it.",
+)
 @click.option("--cpus", default=0, metavar="N", type=click.IntRange(0), help="CPUs of one job.")
 @click.option("--gpus", default=0, metavar="N", type=click.IntRange(0), help="GPUs of one job.")
 @click.option("--partition", default="", help="Whose limits count; else the default partition.")
