@@ -350,10 +350,13 @@ class _Deciding:
         return bool(now.troubles) or any(answer is UNKNOWN for answer in answers)
 
     def _starts_later(self) -> str:
-        """Why this job is not meant to start now, so that full pools are no reason to refuse."""
-        for option in ("hold", "begin", "dependency"):
+        """Why this job is not meant to start now, so that full pools are no reason to refuse.
+
+        A held job is not among them: it may be released the next moment.
+        """
+        for option in ("begin", "dependency"):
             given = self.request.given(option)
-            if given and (given.value or option == "hold"):
+            if given and given.value:
                 return f"not meant to start now (--{option})"
         return ""
 

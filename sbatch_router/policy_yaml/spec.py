@@ -89,7 +89,10 @@ ORDER: Tuple[Tuple[str, str], ...] = (
 )
 
 WHEN_FULL: Tuple[Tuple[str, str], ...] = (
-    ("refuse", "do not submit; exit with 75 and say what is full"),
+    (
+        "refuse",
+        "do not submit; exit with 75 and say what is full (with --begin or --dependency: queue)",
+    ),
     ("queue", "submit to the best candidate and let the job wait in its queue"),
     ("wait", "look again until there is room, for at most the time given; then refuse"),
 )

@@ -143,7 +143,7 @@ def _belongs(pid: int, run_dir: str) -> bool:
 
 def test_interrupting_snakemake_cancels_its_jobs(loop):
     # While Snakemake asks for states it forgets its jobs for a moment: let it not ask now.
-    snakemake = loop.start(5, 300, "--seconds-between-status-checks", "60")
+    snakemake = loop.start(5, 300, "--seconds-between-status-checks", "15")
     # Not before Snakemake knows all the ids: a job it has not heard of it cannot cancel.
     loop.cluster.wait_until(lambda: loop.log().count("with external jobid") == 5, timeout=60)
     snakemake.send_signal(signal.SIGINT)

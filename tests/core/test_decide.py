@@ -178,7 +178,7 @@ def test_a_reservation_decides_by_itself_who_may_run_there():
     assert found.why == "reservation r1 decides who may run there"
 
 
-@pytest.mark.parametrize("option", ["--hold", "--begin=now+2days", "--dependency=afterok:1"])
+@pytest.mark.parametrize("option", ["--begin=now+2days", "--dependency=afterok:1"])
 def test_a_job_for_later_is_not_refused_because_it_is_full_now(option):
     world = World(qos("q", **FULL), qos("r", **FULL))
     assert world.decide("-c1", policy=TWO).exit_code == 75

@@ -50,7 +50,6 @@ def test_B10_submit_limits_count_every_task(bed: Bed) -> None:
     assert judge(bed, "submit5", "--mem=10M", *WRAP)["verdict"] == "not_allowed"
 
 
-@pytest.mark.xfail(reason="core/decide.py: a submit limit that is reached now exits with 77")
 def test_B10_a_submit_limit_reached_now_is_no_never(bed: Bed) -> None:
     """Later, one job will be taken: 75. Six at once never will be: 77."""
     alone = lab("submit5", second=False)

@@ -59,8 +59,6 @@ def scripts(bed: Bed) -> Path:
     return bed.scripts
 
 
-EMPTY_QOS = pytest.mark.xfail(reason="core/decide.py takes an empty --qos for none given")
-
 #: Arguments -> whether, under a policy, one line of ours may come first: sbatch's
 #: call is one that we do not judge, and nothing is wrong with the script.
 CALLS: list[Any] = [
@@ -109,7 +107,7 @@ CALLS: list[Any] = [
     (("bad-directive.sh",), True),
     (("word-directive.sh",), True),
     (("bad-value.sh",), True),
-    pytest.param(("-q", "", "good.sh"), False, marks=EMPTY_QOS),
+    (("-q", "", "good.sh"), False),
     # B04, B53: what templates leave where an account should be.
     (("placeholder.sh",), False),
     (("-A", "(null)", "good.sh"), False),

@@ -116,7 +116,7 @@ def test_all_full_is_refused_with_numbers_reason_holder_and_what_to_do(bed: Bed)
         text,
     ), text
     assert re.search(
-        r"(?m)^  maigan/maigan +full: mem limit 625G, used 600000M, asked 125G "
+        r"(?m)^  maigan/maigan +full: mem limit 625G, used 585\.94G, asked 125G "
         r"\[QOSGrpMemLimit\]$",
         text,
     ), text
