@@ -84,6 +84,12 @@ def submit_all(bed, calls: list[list[str]]) -> list[subprocess.CompletedProcess[
         )
 
 
+def empty(bed) -> None:
+    """No jobs, and no snapshot any more that shows some."""
+    bed.scancel_all()
+    time.sleep(CACHE + 0.2)
+
+
 class Watch(threading.Thread):
     """Collects every accounting reason that squeue shows meanwhile."""
 
@@ -117,7 +123,7 @@ def settled(bed, count: int) -> collections.Counter[str]:
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("array", [0, 10], ids=["jobs", "arrays"])
 def test_a_burst_fills_three_pools_exactly(bed, array, round_):
-    bed.scancel_all()
+    empty(bed)
     calls = [JOB] * JOBS if not array else [[f"--array=0-{array - 1}", *JOB]] * (JOBS // array)
     if array and JOBS // 3 % array:
         pytest.skip("arrays that do not fill a pool cannot be placed exactly")
@@ -169,8 +175,7 @@ def test_killing_shims_at_any_moment_leaves_nothing_wrong(bed):
         time.sleep(random.uniform(0, 0.06))
         child.send_signal(signal.SIGKILL)
         child.wait()
-    bed.scancel_all()
-    time.sleep(CACHE + 0.2)
+    empty(bed)
     done = submit_all(bed, [JOB] * JOBS)
     assert [d.stderr for d in done if d.returncode or "queued" in d.stderr] == []
     assert settled(bed, JOBS) == {("RUNNING", pool): JOBS // 3 for pool in POOLS}
