@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 def append(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
-    """Append the decision to the user's log, as structlog's JSON renderer would write it."""
+    """Append the decision to the user's log."""
+    fields = log_fields(considered.decision, considered.request, considered.snapshot)
+    write("decision", fields, environ)
+
+
+def write(event: str, fields: Mapping[str, object], environ: Mapping[bytes, bytes]) -> None:
+    """Append one line, as structlog's JSON renderer would write it; never raises OSError."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
-    fields = log_fields(considered.decision, considered.request, considered.snapshot)
-    record = {"event": "decision", "level": "info", "timestamp": stamp, "pid": posix.getpid()}
+    record = {"event": event, "level": "info", "timestamp": stamp, "pid": posix.getpid()}
     line = to_json_line({**record, **fields}) + "\n"
     path = log_path(environ)
     if not path:

@@ -26,7 +26,7 @@ from .core.policy import Account, Policy
 from .core.report import amount, holding
 from .live import promised
 from .moves import properties_of, request_of, takes, without
-from .refusal import _users, _words
+from .refusal import heaviest, in_words
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -423,14 +423,14 @@ def _ancestry(account: str, snapshot: Snapshot) -> List[str]:
 
 def users_rows(check: Check, snapshot: Snapshot) -> List[Tuple[str, int]]:
     """(user, amount) from the limit's rows."""
-    from .refusal import _name
+    from .refusal import shown_name
 
-    return [(_name(user), used) for user, used in _users(None, check, snapshot)]  # type: ignore[arg-type]
+    return [(shown_name(user), used) for user, used in heaviest(check, snapshot)]
 
 
 def users_of(check: Optional[Check], snapshot: Snapshot) -> str:
     """``bob 250G, carol 12G``: who uses most of what a limit covers; empty: not known."""
     if check is None:
         return ""
-    users = _users(None, check, snapshot)  # type: ignore[arg-type]
-    return _words(users, check) if users else ""
+    users = heaviest(check, snapshot)
+    return in_words(users, check) if users else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.snapshot import Config, Site, Snapshot, binding
+from .core.snapshot import Config, Site, Snapshot, binding, unanswered
 from .core.tres import UNKNOWN
 from .shim import say
 from .state import load, note_busy, store
@@ -107,9 +107,9 @@ class Host:
         """
         ledger = store_.ledger()
         now = time.time()
-        recent = [p for p in ledger if -SITE_RETRY_SECONDS < now - p.at < PROMISE_SECONDS]
-        alive = tuple(p for p in recent if _alive(p.pid))
-        dead = tuple(p for p in recent if p not in alive)
+        kept = [p for p in ledger if in_time(p, now)]
+        alive = tuple(p for p in kept if lives(p.pid))
+        dead = tuple(p for p in kept if p not in alive)
         rows = before.jobs if before is not None else UNKNOWN
         listed = before.jobs_at if before is not None else 0.0
         mine = bool(ledger) or rows is UNKNOWN or rows != ()
@@ -177,18 +177,7 @@ class Host:
         now = time.time()
         if not isinstance(site.config, Config):
             # Nothing answered a moment ago: do not wait for the same silence twice.
-            return Snapshot(
-                now,
-                "scontrol",
-                self.user,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                UNKNOWN,
-                site.troubles,
-            )
+            return unanswered(site, now)
         from .slurm.collect import collect_live
 
         accounts = [a.name for a in self.policy.accounts]
@@ -260,7 +249,14 @@ class Store:
         return self._ledger
 
 
-def _alive(pid: int) -> bool:
+def in_time(promise: Promise, now: float) -> bool:
+    """Whether a promise is of an age to count: not forgotten by a process that hangs, and not
+    from a future that a clock set back has left behind."""
+    return -SITE_RETRY_SECONDS < now - promise.at < PROMISE_SECONDS
+
+
+def lives(pid: int) -> bool:
+    """Whether a process exists: a promise's sbatch may yet submit its job."""
     try:
         posix.kill(pid, 0)
     except ProcessLookupError:

@@ -41,9 +41,8 @@ class HotFinder:
         Specs, locks and searches would take as long as the module itself. False: its source
         has changed.
         """
-        package, source, mtime, size, begin, length = self._modules[name]
-        now = posix.stat(source)
-        if now.st_mtime_ns != mtime or now.st_size != size:
+        package, source, _, _, begin, length = self._modules[name]
+        if not self._is_current(name):
             return False
         module = type(sys)(name)
         parent, _, leaf = name.rpartition(".")
@@ -60,21 +59,23 @@ class HotFinder:
         self, name: str, path: Optional[Sequence[str]] = None, target: object = None
     ) -> Optional[ModuleSpec]:
         """The spec of one of our modules; None leaves it to the next finder."""
-        found = self._modules.get(name)
-        if found is None:
+        if name not in self._modules or not self._is_current(name):
             return None
-        package, source, mtime, size, _, _ = found
-        try:
-            now = posix.stat(source)
-        except OSError:
-            return None
-        if now.st_mtime_ns != mtime or now.st_size != size:
-            return None
+        package, source = self._modules[name][:2]
         spec: ModuleSpec = self._spec(name, self, origin=source, is_package=package)
         spec.has_location = True
         if package:
             spec.submodule_search_locations = [source.rpartition("/")[0]]
         return spec
+
+    def _is_current(self, name: str) -> bool:
+        """Whether the module's source is the one it was built from."""
+        _, source, mtime, size, _, _ = self._modules[name]
+        try:
+            now = posix.stat(source)
+        except OSError:
+            return False
+        return now.st_mtime_ns == mtime and now.st_size == size
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Let the import system make the module."""

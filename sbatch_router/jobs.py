@@ -162,6 +162,5 @@ def _table(outcome: Outcome) -> Table:
         ident, bar, state = line.strip().partition("|")
         if not bar or not ident[:1].isdigit():
             continue
-        base = ident.partition("_")[0].partition("+")[0]
-        table.setdefault(base, {})[ident] = word(state) or RUNNING
+        table.setdefault(base_id(ident), {})[ident] = word(state) or RUNNING
     return table

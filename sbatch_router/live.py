@@ -12,10 +12,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from .core.decide import decide
-from .core.ledger import Promise
-from .core.place import NO_TIME_LIMIT
+from .core.ledger import Promise, promise_of
 from .core.policy import Account
-from .host import PROMISE_SECONDS, Host, Store
+from .host import Host, Store, in_time, lives
 from .policycache import PolicyTrouble
 from .policycache import find_policy as _find_policy
 from .shim import policy_paths
@@ -115,39 +114,15 @@ def _unseen(ledger: Tuple[Promise, ...], snapshot: Snapshot) -> Tuple[Promise, .
     """The promises whose jobs the snapshot may not show: made since, or not yet kept."""
     now = time.time()
     return tuple(
-        p
-        for p in ledger
-        if p.at >= snapshot.taken_at or (now - p.at < PROMISE_SECONDS and _alive(p.pid))
+        p for p in ledger if in_time(p, now) and (p.at >= snapshot.taken_at or lives(p.pid))
     )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        posix.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def promised(request: Request, decision: Decision) -> Promise:
-    """What a decision takes, for the ledger."""
+    """What a decision takes once its job runs, for the ledger."""
     need = decision.need
-    limit = need.time_limit if need is not None else None
-    tasks = request.array_tasks
     tres = dict(need.at_start or need.tres) if need is not None else {}
-    return Promise(
-        time.time(),
-        posix.getpid(),
-        decision.account,
-        decision.qos,
-        decision.partition,
-        tres,
-        tasks,
-        min(tasks, request.array_at_once or tasks),
-        limit if isinstance(limit, int) else NO_TIME_LIMIT,
-    )
+    return promise_of(request, decision, tres, time.time(), posix.getpid())
 
 
 def for_snakefile() -> Tuple[List[Dict[str, Any]], FrozenSet[str], str]:

@@ -9,7 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
-    from .core.decide import Candidate
     from .core.limits import Check
     from .core.snapshot import Snapshot
     from .route import Considered
@@ -28,13 +27,13 @@ def holders(considered: Considered, everyone: Snapshot) -> Dict[str, str]:
     for candidate in considered.decision.candidates:
         check = holding(candidate)
         if candidate.verdict == WAITS_OTHERS and check is not None:
-            users = _users(candidate, check, everyone)
+            users = heaviest(check, everyone)
             if users:
-                found[candidate.qos] = _words(users, check)
+                found[candidate.qos] = in_words(users, check)
     return found
 
 
-def _users(candidate: Candidate, check: Check, everyone: Snapshot) -> List[Tuple[str, int]]:
+def heaviest(check: Check, everyone: Snapshot) -> List[Tuple[str, int]]:
     """(user, amount) of those who use what `check` limits, the heaviest first."""
     used: Dict[str, int] = {}
     if check.where.startswith("qos ") and isinstance(everyone.qos, dict):
@@ -62,15 +61,15 @@ def _users(candidate: Candidate, check: Check, everyone: Snapshot) -> List[Tuple
     return sorted(((u, n) for u, n in used.items() if n), key=lambda pair: -pair[1])
 
 
-def _words(users: List[Tuple[str, int]], check: Check) -> str:
-    parts = [f"{_name(user)} {amount(check.tres, used)}" for user, used in users[:NAMED]]
+def in_words(users: List[Tuple[str, int]], check: Check) -> str:
+    parts = [f"{shown_name(user)} {amount(check.tres, used)}" for user, used in users[:NAMED]]
     more = len(users) - NAMED
     if more > 0:
         parts.append(f"{more} more")
     return ", ".join(parts)
 
 
-def _name(user: str) -> str:
+def shown_name(user: str) -> str:
     """22.05 prints a QOS row's user as a number."""
     if not user.isdigit():
         return user
@@ -78,5 +77,5 @@ def _name(user: str) -> str:
 
     try:
         return pwd.getpwuid(int(user)).pw_name
-    except KeyError:
+    except (KeyError, OverflowError):
         return f"uid {user}"

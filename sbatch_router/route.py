@@ -9,9 +9,8 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.decide import Decision, decide
-from .core.ledger import Promise
-from .core.limits import NO_TIME_LIMIT
+from .core.decide import UNKNOWN_VERDICT, Decision, decide
+from .core.ledger import Promise, promise_of
 from .core.record import Record
 from .core.snapshot import Snapshot
 from .decisionlog import append
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
     from .core.policy import Policy
-    from .core.request import Request
+    from .core.request import Given, Request
     from .slurm.options import Parsed
 
 #: Options that submit nothing: the call is none of our business.
@@ -54,8 +53,15 @@ class Call(Record):
     hopeless: bool
 
 
-def route(argv: Sequence[str], environ: Mapping[bytes, bytes], paths: Sequence[str]) -> List[str]:
+def route(
+    argv: Sequence[str],
+    environ: Mapping[bytes, bytes],
+    paths: Sequence[str],
+    asked: Optional[Mapping[str, Given]] = None,
+) -> List[str]:
     """The arguments to submit with: `argv`, with the account that was chosen put in.
+
+    `asked`: options that are judged as if the call had them, whatever it says itself.
 
     Ends the process with 75 or 77 when the policy refuses the job. Says at most one line,
     and nothing when the account does not change.
@@ -73,6 +79,9 @@ def route(argv: Sequence[str], environ: Mapping[bytes, bytes], paths: Sequence[s
         if not call.hopeless:
             say(f"submitted as you wrote it: {call.request.doubts[0]}")
         return list(argv)
+    if asked:
+        request = call.request
+        call = call._replace(request=request._replace(options={**request.options, **asked}))
     considered = consider(call, environ, policy, promise=True)
     return obey(considered, call, environ)
 
@@ -259,7 +268,7 @@ class _Work:
         snapshot = self.host.snapshot(store_)
         considered = self._decide(snapshot, store_.ledger())
         decision = considered.decision
-        unknown = decision.action == "pass" and bool(decision.notes) and not snapshot.troubles
+        unknown = not snapshot.troubles and _is_unheard_of(decision)
         if decision.action == "refuse" or unknown:
             site = self.host.site(store_)
             limit = SITE_RETRY_SECONDS if unknown else SITE_RECHECK_SECONDS
@@ -274,21 +283,21 @@ class _Work:
         return Considered(decision, self.request, snapshot, self.policy)
 
     def _promise(self, considered: Considered) -> Promise:
-        decision, request = considered.decision, considered.request
-        need = decision.need
-        limit = need.time_limit if need is not None else None
-        at_once = min(request.array_tasks, request.array_at_once or request.array_tasks)
-        return Promise(
-            time.time(),
-            posix.getpid(),
-            decision.account,
-            decision.qos,
-            decision.partition,
-            need.tres if need is not None else {},
-            request.array_tasks,
-            at_once,
-            limit if isinstance(limit, int) else NO_TIME_LIMIT,
-        )
+        need = considered.decision.need
+        tres = need.tres if need is not None else {}
+        return promise_of(self.request, considered.decision, tres, time.time(), posix.getpid())
+
+
+def _is_unheard_of(decision: Decision) -> bool:
+    """Whether a job is passed on because of a name that the facts do not have.
+
+    A job that cannot be judged before it starts is another thing: newer facts do not help.
+    """
+    if decision.action != "pass" or not decision.notes:
+        return False
+    if decision.need is not None and decision.need.doubts:
+        return False
+    return any(c.verdict == UNKNOWN_VERDICT and not c.checks for c in decision.candidates)
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import posix
-from typing import List, Mapping, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Sequence, Tuple, TypeVar
 
 import click
 
@@ -13,6 +13,8 @@ from ..core.policy import Blocked, Policy
 from ..core.units import parse_memory
 from ..policycache import PolicyTrouble, find_policy
 from ..shim import policy_paths
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def environment() -> Mapping[bytes, bytes]:
@@ -29,6 +31,29 @@ def memory_option(ctx: click.Context, param: click.Parameter, value: str) -> str
             words = f"{value!r} is no memory size; sbatch reads 500M, 4G, 1T"
             raise click.BadParameter(words) from None
     return value
+
+
+def size_options(mem_help: str) -> Callable[[_Command], _Command]:
+    """The options that say how large one job is, and on which partition."""
+    options = (
+        click.option("--mem", default="", metavar="SIZE", callback=memory_option, help=mem_help),
+        click.option(
+            "--cpus", default=0, metavar="N", type=click.IntRange(0), help="CPUs of one job."
+        ),
+        click.option(
+            "--gpus", default=0, metavar="N", type=click.IntRange(0), help="GPUs of one job."
+        ),
+        click.option(
+            "--partition", default="", help="Whose limits count; else the default partition."
+        ),
+    )
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def in_use(environ: Mapping[bytes, bytes]) -> Policy:

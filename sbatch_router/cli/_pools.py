@@ -7,7 +7,6 @@ association tree.
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from typing import (
     TYPE_CHECKING,
@@ -25,9 +24,10 @@ from typing import (
 from ..core.ledger import Promise
 from ..core.mine import Mine
 from ..core.policy import Account, Policy
-from ..core.snapshot import Assoc, Config, Job, Qos, Scope, Site, Snapshot
+from ..core.snapshot import Assoc, Config, Job, Qos, Scope, Site, Snapshot, unanswered
 from ..core.tres import UNKNOWN, Limit
-from ..host import PROMISE_SECONDS
+from ..host import in_time, lives, user_name
+from ..refusal import shown_name
 from ..slurm.collect import collect_live, collect_site
 from ..state import StateError, directory, load
 
@@ -89,11 +89,7 @@ class Pool(NamedTuple):
 
 def me() -> str:
     """The user's name, as Slurm knows it."""
-    uid = os.geteuid()
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return user_name(os.geteuid())
 
 
 def ask_site(user: str = "") -> Site:
@@ -105,17 +101,7 @@ def ask_live(site: Site, accounts: Iterable[str], qos: Iterable[str]) -> Snapsho
     """What is used now, with every user's rows."""
     if not isinstance(site.config, Config):
         # Nothing answered a moment ago: do not wait for the same silence twice.
-        return Snapshot(
-            taken_at=time.time(),
-            source="scontrol",
-            user=site.user,
-            qos=UNKNOWN,
-            assocs=UNKNOWN,
-            partitions=UNKNOWN,
-            config=UNKNOWN,
-            jobs=UNKNOWN,
-            troubles=site.troubles,
-        )
+        return unanswered(site, time.time())
     return collect_live(
         site, accounts, qos, site.user, os.geteuid(), SCONTROL, time.time(), everyone=True
     )
@@ -132,17 +118,7 @@ def promises(environ: Mapping[bytes, bytes]) -> Tuple[Promise, ...]:
         return ()
     now = time.time()
     ledger = found if isinstance(found, tuple) else ()
-    return tuple(p for p in ledger if _lives(p.pid) and now - p.at < PROMISE_SECONDS)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return tuple(p for p in ledger if in_time(p, now) and lives(p.pid))
 
 
 def names_of(policy: Policy) -> Tuple[List[str], List[str]]:
@@ -388,23 +364,13 @@ def _users(
             if isinstance(limit.used, int) and limit.used and (tres in limits or not limits)
         }
         if held:
-            found[user_name(user)] = held
+            found[shown_name(user)] = held
 
     def share(item: Tuple[str, Mapping[str, int]]) -> float:
         parts = [amount / max(1, limits.get(tres, 1)) for tres, amount in item[1].items()]
         return -max(parts)
 
     return tuple(sorted(found.items(), key=share))
-
-
-def user_name(user: str) -> str:
-    """22.05 prints a QOS row's user as a number."""
-    if not user.isdigit():
-        return user
-    try:
-        return pwd.getpwuid(int(user)).pw_name
-    except (KeyError, OverflowError):
-        return f"uid {user}"
 
 
 def partition_pools(snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> List[Pool]:

@@ -24,16 +24,7 @@ UNAVAILABLE = 69
 
 
 @click.command("live-accounts")
-@click.option(
-    "--mem",
-    default="",
-    metavar="SIZE",
-    callback=_policy.memory_option,
-    help="Memory of one job, as sbatch reads it.",
-)
-@click.option("--cpus", default=0, metavar="N", type=click.IntRange(0), help="CPUs of one job.")
-@click.option("--gpus", default=0, metavar="N", type=click.IntRange(0), help="GPUs of one job.")
-@click.option("--partition", default="", help="Whose limits count; else the default partition.")
+@_policy.size_options("Memory of one job, as sbatch reads it.")
 @click.option("--seed-keys", is_flag=True, help="Only name, gpu_avail, cpu_avail, mem_avail_gb.")
 @click.option("--table", "as_table", is_flag=True, help="A table for people instead of JSON.")
 @click.pass_context

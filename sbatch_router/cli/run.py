@@ -35,16 +35,7 @@ FULL = 75
 )
 @click.option("--dry-run", is_flag=True, help="Print the command line instead of running it.")
 @click.option("--anyway", is_flag=True, help="Start even when nothing is available.")
-@click.option(
-    "--mem",
-    default="",
-    metavar="SIZE",
-    callback=_policy.memory_option,
-    help="Memory of one job, to count slots by.",
-)
-@click.option("--cpus", default=0, metavar="N", type=click.IntRange(0), help="CPUs of one job.")
-@click.option("--gpus", default=0, metavar="N", type=click.IntRange(0), help="GPUs of one job.")
-@click.option("--partition", default="", help="Whose limits count; else the default partition.")
+@_policy.size_options("Memory of one job, to count slots by.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(

@@ -15,11 +15,9 @@ import posix
 import shlex
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from .. import __version__, decisionlog, route, shim
-from ..core.report import to_json_line
 from ..core.request import Given
 from ..slurm.options import parse
 from ..slurm.script import respool_stdin
@@ -117,20 +115,8 @@ def decided(argv: list[str], pool: Mapping[str, str]) -> list[str]:
     paths = shim.policy_paths(environ)
     if not paths or shim.switched_off(environ):
         return argv
-    try:
-        policy = route.find_policy(paths, environ)
-    except route.PolicyTrouble as trouble:
-        shim.say(f"{trouble}; submitted as you wrote it")
-        return argv
-    call = route.read_call(argv, environ)
-    if call.request.doubts:
-        if not call.hopeless:
-            shim.say(f"submitted as you wrote it: {call.request.doubts[0]}")
-        return argv
     asked = {name: Given(value, "script") for name, value in pool.items()}
-    request = call.request._replace(options={**call.request.options, **asked})
-    call = call._replace(request=request)
-    return route.obey(route.consider(call, environ, policy, promise=True), call, environ)
+    return route.route(argv, environ, paths, asked)
 
 
 def with_pool(argv: list[str], pool: Mapping[str, str]) -> list[str]:
@@ -410,21 +396,7 @@ def _log(job: str, cluster: str) -> None:
     It is also where the cluster of an id is remembered (``-M``): Snakemake hands the id to
     squeue, sacct and scancel as it was printed, and scancel does not take ``ID;CLUSTER``.
     """
-    path = decisionlog.log_path(posix.environ)
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
-    fields = {"event": "submitted", "level": "info", "timestamp": stamp, "pid": os.getpid()}
-    line = to_json_line({**fields, "job_id": job, "cluster": cluster}) + "\n"
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        if path:
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            fd = os.open(path, flags, 0o600)
-            os.write(fd, line.encode())
-            os.close(fd)
-    except OSError:
-        # A full disk or a home without write access is no reason to bother anyone.
-        return
+    decisionlog.write("submitted", {"job_id": job, "cluster": cluster}, posix.environ)
 
 
 if __name__ == "__main__":

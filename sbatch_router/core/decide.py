@@ -129,7 +129,7 @@ class _Deciding:
         if asked and mode == "keep":
             return self._keep(asked)
         if not self.policy.accounts:
-            return self._only_blocks(asked)
+            return self._only_blocks()
         reservation = self.request.given("reservation")
         if reservation and reservation.value:
             # A reservation has accounts of its own, which Slurm does not tell here.
@@ -174,13 +174,21 @@ class _Deciding:
             qos=self._asked_qos(), changed=False, notes=notes, candidates=self._candidates()
         )
 
-    def _only_blocks(self, asked: str) -> Decision:
+    def _only_blocks(self) -> Decision:
         """A policy without accounts moves nobody's jobs; it says when one goes to a blocked one."""
-        account = asked or self.snapshot.default_account
+        told = self._told_of_block()
+        return self._decision(
+            "pass",
+            "the policy only blocks accounts",
+            notes=(told,) if told else (),
+            candidates=self._candidates(),
+        )
+
+    def _told_of_block(self) -> str:
+        """That plain sbatch takes a blocked account, and why that is; empty if it does not."""
+        account = self._asked_account() or self.snapshot.default_account
         blocked = self.blocked.get(account) if isinstance(account, str) else None
-        notes = (f"account {account} is blocked ({blocked.reason})",) if blocked else ()
-        decision = self._decision("pass", "the policy only blocks accounts", notes=notes)
-        return decision._replace(candidates=self._candidates())
+        return f"account {account} is blocked ({blocked.reason})" if blocked else ""
 
     # -- candidates ---------------------------------------------------------------------------
 
@@ -338,9 +346,7 @@ class _Deciding:
         why = "; ".join(self.snapshot.troubles) or whys[0]
         if self.policy.when_slurm_unreachable == "refuse" and self._silent():
             return self._decision("refuse", why, exit_code=75, candidates=candidates)
-        account = self._asked_account() or self.snapshot.default_account
-        blocked = self.blocked.get(account) if isinstance(account, str) else None
-        told = f"{why}; account {account} is blocked ({blocked.reason})" if blocked else why
+        told = "; ".join(filter(None, (why, self._told_of_block())))
         return self._decision("pass", why, candidates=candidates, notes=(told,))
 
     def _silent(self) -> bool:

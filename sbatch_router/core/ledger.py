@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from .place import NO_TIME_LIMIT
 from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .decide import Decision
+    from .request import Request
     from .tres import Tres
 
 
@@ -27,3 +30,20 @@ class Promise(Record):
     tasks_at_once: int
     #: Minutes, as slurmctld counts a job without a limit.
     minutes: int
+
+
+def promise_of(request: Request, decision: Decision, tres: Tres, at: float, pid: int) -> Promise:
+    """What a decision takes: `tres` for each task, promised at `at` to the process `pid`."""
+    limit = decision.need.time_limit if decision.need is not None else None
+    tasks = request.array_tasks
+    return Promise(
+        at,
+        pid,
+        decision.account,
+        decision.qos,
+        decision.partition,
+        tres,
+        tasks,
+        min(tasks, request.array_at_once or tasks),
+        limit if isinstance(limit, int) else NO_TIME_LIMIT,
+    )

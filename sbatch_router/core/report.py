@@ -183,7 +183,7 @@ def _line(candidate: Candidate) -> str:
     return (
         f"{words}: {name} limit {amount(held.tres, held.limit)}, "
         f"used {amount(held.tres, held.used)}{mine}{queued}, "
-        f"asked {amount(held.tres, held.requested)}" + (f" [{candidate.reason or held.reason}]")
+        f"asked {amount(held.tres, held.requested)} [{candidate.reason or held.reason}]"
     )
 
 

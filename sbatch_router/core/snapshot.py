@@ -194,6 +194,22 @@ class Site(Record):
     troubles: Tuple[str, ...] = ()
 
 
+def unanswered(site: Site, now: float) -> Snapshot:
+    """The snapshot of a moment at which Slurm did not even tell its configuration."""
+    return Snapshot(
+        now,
+        "scontrol",
+        site.user,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+        site.troubles,
+    )
+
+
 def binding(snapshot: Snapshot) -> Snapshot:
     """The same without the TRES that nothing limits: what is worth storing to decide by.
 
