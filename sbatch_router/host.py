@@ -12,7 +12,7 @@ import time
 from .core.snapshot import Config, Site, Snapshot, binding, unanswered
 from .core.tres import UNKNOWN
 from .shim import say
-from .state import load, note_busy, store
+from .state import append, load, load_list, note_busy, store, store_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,12 @@ class Host:
         self.environ = environ
         self.policy = policy
         self.uid = posix.getuid()
-        self.user = user_name(self.uid)
         self._complained = False
+
+    @property
+    def user(self) -> str:
+        """Looked up in the system's user database, which may be a server far away."""
+        return user_name(self.uid)
 
     def complain(self, text: str) -> None:
         """Say the first trouble with our files; the others come of the same cause."""
@@ -68,9 +72,9 @@ class Host:
         store_.save("site", self._site_key(), site)
         return site
 
-    def _site_key(self) -> Tuple[str, bytes]:
+    def _site_key(self) -> Tuple[int, bytes]:
         """Whose facts, and of which cluster: SLURM_CONF may name another one an hour later."""
-        return (self.user, self.environ.get(b"SLURM_CONF", b""))
+        return (self.uid, self.environ.get(b"SLURM_CONF", b""))
 
     def _ask_site(self) -> Site:
         from .slurm.collect import collect_site
@@ -96,7 +100,7 @@ class Host:
             pair for rule in self.policy.rules for pair in rule.candidates or ()
         )
         conf = self.environ.get(b"SLURM_CONF", b"")
-        return (self.user, conf, pools)
+        return (self.uid, conf, pools)
 
     def collect(self, store_: Store, site: Site, before: Optional[Snapshot] = None) -> Snapshot:
         """A new snapshot, which settles the promises whose sbatch had ended before it.
@@ -120,7 +124,7 @@ class Host:
         snapshot, open_ = self._settled(snapshot, before, alive, dead, now)
         store_.save("snapshot", self._key(), binding(snapshot))
         if open_ != ledger:
-            store_.save("ledger", None, open_)
+            store_.keep(open_)
         return snapshot
 
     def _settled(
@@ -197,7 +201,7 @@ class Host:
             site,
             accounts,
             qos,
-            self.user,
+            site.user,
             self.uid,
             TIMEOUT,
             now,
@@ -222,6 +226,7 @@ class Store:
         self._held = held
         self._complain = complain
         self._ledger: Optional[Tuple[Promise, ...]] = None
+        self._ledger_end = 0
 
     def load(self, name: str, key: object) -> object:
         return load(f"{self._place}/{name}", key)
@@ -232,21 +237,40 @@ class Store:
             note_busy(self._place, seconds)
 
     def save(self, name: str, key: object, value: object) -> None:
-        if name == "ledger":
-            assert isinstance(value, tuple)
-            self._ledger = value
-        if not self._held:
-            return
-        try:
-            store(f"{self._place}/{name}", key, value)
-        except OSError as error:
-            self._complain(f"cannot write {self._place}/{name}: {error.strerror}")
+        if self._held:
+            try:
+                store(f"{self._place}/{name}", key, value)
+            except OSError as error:
+                self._cannot_write(name, error)
 
     def ledger(self) -> Tuple[Promise, ...]:
         if self._ledger is None:
-            found = self.load("ledger", None)
-            self._ledger = found if isinstance(found, tuple) else ()
+            self._ledger, self._ledger_end = load_list(self._place + "/ledger")
         return self._ledger
+
+    def promise(self, promise: Promise) -> None:
+        """Add to the ledger."""
+        self._ledger = (*self.ledger(), promise)
+        if self._held:
+            path = self._place + "/ledger"
+            try:
+                self._ledger_end = append(path, promise, self._ledger_end)
+            except OSError as error:
+                self._cannot_write("ledger", error)
+
+    def keep(self, promises: Tuple[Promise, ...]) -> None:
+        """Leave only these in the ledger."""
+        self.ledger()
+        self._ledger = promises
+        if self._held:
+            try:
+                path = self._place + "/ledger"
+                self._ledger_end = store_list(path, promises, self._ledger_end)
+            except OSError as error:
+                self._cannot_write("ledger", error)
+
+    def _cannot_write(self, name: str, error: OSError) -> None:
+        self._complain(f"cannot write {self._place}/{name}: {error.strerror}")
 
 
 def in_time(promise: Promise, now: float) -> bool:

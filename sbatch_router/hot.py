@@ -5,8 +5,6 @@ source has the very time and size it was built from; everything else, a missing 
 file included, is left to Python's own import. Measured in docs/decisions/0005.
 """
 
-from __future__ import annotations
-
 import marshal
 import posix
 import sys
@@ -30,7 +28,7 @@ HEAD, INDEX = 16, 32768
 class HotFinder:
     """A meta path finder and loader for the modules in one file."""
 
-    def __init__(self, fd: int, modules: Modules) -> None:
+    def __init__(self, fd: int, modules: "Modules") -> None:
         self._fd = fd
         self._modules = modules
         self._spec = sys.modules["_frozen_importlib"].ModuleSpec
@@ -56,8 +54,8 @@ class HotFinder:
         return True
 
     def find_spec(
-        self, name: str, path: Optional[Sequence[str]] = None, target: object = None
-    ) -> Optional[ModuleSpec]:
+        self, name: str, path: "Optional[Sequence[str]]" = None, target: object = None
+    ) -> "Optional[ModuleSpec]":
         """The spec of one of our modules; None leaves it to the next finder."""
         if name not in self._modules or not self._is_current(name):
             return None
@@ -77,16 +75,16 @@ class HotFinder:
             return False
         return now.st_mtime_ns == mtime and now.st_size == size
 
-    def create_module(self, spec: ModuleSpec) -> None:
+    def create_module(self, spec: "ModuleSpec") -> None:
         """Let the import system make the module."""
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         """Run the module's bytecode."""
         begin, length = self._modules[module.__name__][4:]
         exec(marshal.loads(posix.pread(self._fd, length, begin)), module.__dict__)
 
 
-def key() -> Tuple[int, str, int]:
+def key() -> "Tuple[int, str, int]":
     """What a file must have been built for: its form, and the interpreter's bytecode."""
     return (FORMAT, sys.implementation.cache_tag or "", sys.hexversion)
 
@@ -112,7 +110,7 @@ def activate(path: str) -> None:
             return
 
 
-def index(fd: int) -> Optional[Tuple[object, Modules, Tuple[str, ...]]]:
+def index(fd: int) -> "Optional[Tuple[object, Modules, Tuple[str, ...]]]":
     """Key, modules, and those to load at once; None when it is not for this interpreter.
 
     The file begins with its whole length and the length of its index, in 8 bytes each, so a

@@ -90,7 +90,7 @@ class Desk:
             if decision.action not in ("route", "queue") or not lock.held:
                 return decision, None
             promise = promised(request, decision)
-            store.save("ledger", None, (*ledger, promise))
+            store.promise(promise)
         return decision, promise
 
     def withdraw(self, promise: Optional[Promise]) -> None:
@@ -103,7 +103,7 @@ class Desk:
             kept = list(store.ledger())
             if promise in kept:
                 kept.remove(promise)
-                store.save("ledger", None, tuple(kept))
+                store.keep(tuple(kept))
 
     def judge(self, request: Request, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> Decision:
         """The decision, and nothing else."""

@@ -261,7 +261,7 @@ class _Work:
             store_ = Store(place, lock.held, self.host.complain)
             considered = self._with_store(store_)
             if self.promise and considered.decision.action in ("route", "queue"):
-                store_.save("ledger", None, (*store_.ledger(), self._promise(considered)))
+                store_.promise(self._promise(considered))
         return considered
 
     def _with_store(self, store_: Store) -> Considered:

@@ -2,10 +2,9 @@
 
 The first thing this does is make sure that the call cannot be lost: whatever happens in the
 router, the last step is execv of the real sbatch with the original arguments. Nothing is
-imported beyond builtin modules until there is a policy to obey.
+imported beyond builtin modules until there is a policy to obey. (Not even `__future__`, a file
+of the standard library like any other: annotations are quoted instead.)
 """
-
-from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import gc
@@ -23,7 +22,7 @@ MARK = b"sbatch-router shim"
 DEFAULT_PATH = "/bin:/usr/bin"
 
 
-def main(argv: Sequence[str], fallback: str = "", hot: str = "") -> NoReturn:
+def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn":
     """Run as ``sbatch ARGV...`` and never return. `hot`: the file that `hotbuild` made.
 
     `fallback` is the real sbatch as it was when the shim was installed, for a PATH without
@@ -58,12 +57,12 @@ def _default_unless_ignored() -> object:
     return _signal.SIG_IGN if ignored else _signal.SIG_DFL
 
 
-def switched_off(environ: Mapping[bytes, bytes]) -> bool:
+def switched_off(environ: "Mapping[bytes, bytes]") -> bool:
     """``SBATCH_ROUTER=off`` (or 0, no) passes one call through."""
     return environ.get(b"SBATCH_ROUTER", b"").lower() in (b"off", b"0", b"no")
 
 
-def policy_paths(environ: Mapping[bytes, bytes]) -> Tuple[str, ...]:
+def policy_paths(environ: "Mapping[bytes, bytes]") -> "Tuple[str, ...]":
     """The policy files that exist: the user's own (or the one named), then the site's."""
     site = "/etc/sbatch-router/policy.yaml"
     named = environ.get(b"SBATCH_ROUTER_POLICY", b"")
@@ -102,7 +101,7 @@ def say_text(text: str) -> None:
         return
 
 
-def find_sbatch(path: Optional[str], fallback: str = "") -> Optional[str]:
+def find_sbatch(path: "Optional[str]", fallback: str = "") -> "Optional[str]":
     """The first ``sbatch`` in `path` (colon-separated) that is executable and not a shim."""
     for directory in (DEFAULT_PATH if path is None else path).split(":"):
         candidate = (directory or ".") + "/sbatch"
@@ -151,7 +150,7 @@ def real_sbatch(fallback: str = "") -> str:
     return sbatch
 
 
-def become_sbatch(argv: Sequence[str], sbatch: str = "") -> NoReturn:
+def become_sbatch(argv: "Sequence[str]", sbatch: str = "") -> "NoReturn":
     """execv the real sbatch as ``sbatch``, in the environment and signals we were given."""
     sbatch = sbatch or real_sbatch()
     forget_coerced_locale()

@@ -17,49 +17,55 @@ TEMPLATE = """\
 # Written by `sbatch-router install-shim`; run that again after moving Python or the package.
 import sys
 REAL = {real!a}
+WITHOUT = {without}
 try:
     sys.path[:0] = {paths!a}
     from sbatch_router.shim import main
 except Exception as error:
-    # The package is gone or broken: the job must not be.
-    import _signal
-    import posix
-
-    def say(text):
-        try:
-            posix.write(2, ("sbatch-router: " + text + "\\n").encode("utf-8", "surrogateescape"))
-        except OSError:
-            pass
-
-    for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
-        number = getattr(_signal, name)
-        if name != "SIGINT" or _signal.getsignal(number) != _signal.SIG_IGN:
-            _signal.signal(number, _signal.SIG_DFL)
-    search = posix.environ.get(b"PATH", b"/bin:/usr/bin").decode("utf-8", "surrogateescape")
-    for real in [(d or ".") + "/sbatch" for d in search.split(":")] + [REAL]:
-        try:
-            with open(real, "rb") as f:
-                if b"{mark}" in f.read(512) or not posix.access(real, posix.X_OK):
-                    continue
-        except OSError:
-            continue
-        say("its package is missing or broken (" + str(error).replace("\\n", " ")
-            + "); submitted as you wrote it; reinstall it or remove " + __file__)
-        try:
-            # Python puts its own LC_CTYPE into the environment; take that back.
-            with open("/proc/self/environ", "rb") as f:
-                _, given, value = (b"\\0" + f.read()).partition(b"\\0LC_CTYPE=")
-            if given:
-                posix.putenv(b"LC_CTYPE", value.partition(b"\\0")[0])
-            else:
-                posix.unsetenv(b"LC_CTYPE")
-            posix.execv(real, ["sbatch"] + sys.argv[1:])
-        except OSError as problem:
-            say("cannot run " + real + ": " + str(problem.strerror))
-            sys.exit(126)
-    say("no sbatch in PATH besides this shim, whose package is missing or broken")
-    sys.exit(127)
+    exec(WITHOUT)
 main(sys.argv[1:], REAL, {hot!a})
+"""
+
+#: Run when the package is gone or broken: the job must not be. A text, since Python compiles
+#: the whole script for every job, which would take as long as importing a module.
+WITHOUT = """\
+import _signal
+import posix
+
+def say(text):
+    try:
+        posix.write(2, ("sbatch-router: " + text + "\\n").encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass
+
+for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
+    number = getattr(_signal, name)
+    if name != "SIGINT" or _signal.getsignal(number) != _signal.SIG_IGN:
+        _signal.signal(number, _signal.SIG_DFL)
+search = posix.environ.get(b"PATH", b"/bin:/usr/bin").decode("utf-8", "surrogateescape")
+for real in [(d or ".") + "/sbatch" for d in search.split(":")] + [REAL]:
+    try:
+        with open(real, "rb") as f:
+            if {mark} in f.read(512) or not posix.access(real, posix.X_OK):
+                continue
+    except OSError:
+        continue
+    say("its package is missing or broken (" + str(error).replace("\\n", " ")
+        + "); submitted as you wrote it; reinstall it or remove " + __file__)
+    try:
+        # Python puts its own LC_CTYPE into the environment; take that back.
+        with open("/proc/self/environ", "rb") as f:
+            _, given, value = (b"\\0" + f.read()).partition(b"\\0LC_CTYPE=")
+        if given:
+            posix.putenv(b"LC_CTYPE", value.partition(b"\\0")[0])
+        else:
+            posix.unsetenv(b"LC_CTYPE")
+        posix.execv(real, ["sbatch"] + sys.argv[1:])
+    except OSError as problem:
+        say("cannot run " + real + ": " + str(problem.strerror))
+        sys.exit(126)
+say("no sbatch in PATH besides this shim, whose package is missing or broken")
+sys.exit(127)
 """
 
 #: Beside the shim: our modules as lean bytecode (`hot`).
@@ -96,8 +102,16 @@ def text(python: str, paths: list[str], real: str, hot: str = "") -> str:
             f"{python}: a path with blanks or of more than {MAX_SHEBANG} bytes cannot start a "
             "script; install sbatch-router with a Python at a shorter path"
         )
-    mark = shim.MARK.decode()
-    return TEMPLATE.format(python=python, mark=mark, real=real, paths=paths, hot=hot)
+    without = WITHOUT.replace("{mark}", repr(shim.MARK))
+    # In triple quotes: people read the file.
+    return TEMPLATE.format(
+        python=python,
+        mark=shim.MARK.decode(),
+        real=real,
+        without=f'r"""{without}"""',
+        paths=paths,
+        hot=hot,
+    )
 
 
 def install(directory: Path) -> Path:

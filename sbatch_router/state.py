@@ -3,7 +3,7 @@
 State is a cache and a promise book, never a record: any file may vanish, be cut short or be
 garbage at any time, and reading it then gives nothing rather than an error. Files are
 `marshal` data (the only decoder that costs nothing to import), read only when they are
-ours, and replaced by rename.
+ours. Caches are replaced by rename; the promise book grows by one entry a submission.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _NESTED = frozenset((tuple, dict))
 _PRIME = 1073741789
 
 _S_IFMT, _S_IFDIR, _S_IFREG = 0o170000, 0o040000, 0o100000
+#: What marshal and `_decode` may raise over data that is whole and not ours.
+_GARBAGE = (ValueError, EOFError, TypeError, IndexError, KeyError)
 
 
 class StateError(Exception):
@@ -179,21 +181,7 @@ def note_busy(place: str, seconds: float) -> None:
 
 def load(path: str, key: object) -> object:
     """What `store` wrote with this `key`; None when there is nothing (whole) of ours there."""
-    try:
-        # O_NONBLOCK: a FIFO of that name must not be waited for.
-        flags = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
-        fd = posix.open(path, flags)
-    except OSError:
-        return None
-    try:
-        found = posix.fstat(fd)
-        if found.st_mode & _S_IFMT != _S_IFREG or found.st_uid != posix.geteuid():
-            return None
-        data = _read(fd, found.st_size)
-    except OSError:
-        return None
-    finally:
-        posix.close(fd)
+    data = _own_bytes(path)
     if data[:4] != _sum(data[4:]):
         # marshal may take gigabytes, or crash, over garbage.
         return None
@@ -202,8 +190,51 @@ def load(path: str, key: object) -> object:
         if stored[0] != (FORMAT, _layout(), key):
             return None
         return _decode(stored[1])
-    except (ValueError, EOFError, TypeError, IndexError, KeyError):
+    except _GARBAGE:
         return None
+
+
+def load_list(path: str) -> Tuple[Tuple[Any, ...], int]:
+    """What `store_list` and `append` wrote, and how many bytes of the file that is.
+
+    An entry that is not whole ends the list: a crash or a full disk took the rest of it.
+    """
+    data = _own_bytes(path)
+    found: list[Any] = []
+    end = 0
+    try:
+        while data[end : end + 4]:
+            begin = end + 8
+            after = begin + int.from_bytes(data[end + 4 : begin], "little")
+            if after > len(data) or data[end : end + 4] != _sum(data[end + 4 : after]):
+                break
+            entry = _decode(marshal.loads(data[begin:after]))
+            if not end and entry != _list_head():
+                break
+            found.append(entry)
+            end = after
+    except _GARBAGE:
+        pass
+    return tuple(found[1:]), end
+
+
+def _own_bytes(path: str) -> bytes:
+    """The content of a regular file of ours; empty where there is none."""
+    try:
+        # O_NONBLOCK: a FIFO of that name must not be waited for.
+        flags = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
+        fd = posix.open(path, flags)
+    except OSError:
+        return b""
+    try:
+        found = posix.fstat(fd)
+        if found.st_mode & _S_IFMT != _S_IFREG or found.st_uid != posix.geteuid():
+            return b""
+        return _read(fd, found.st_size)
+    except OSError:
+        return b""
+    finally:
+        posix.close(fd)
 
 
 def _sum(data: bytes) -> bytes:
@@ -233,7 +264,68 @@ def store(path: str, key: object, value: object) -> None:
     Raises OSError when the file system does not take it; what was there then stays.
     """
     data = marshal.dumps(((FORMAT, _layout(), key), _encode(value)))  # type: ignore[arg-type]
-    data = _sum(data) + data
+    # A cache: whoever finds nothing at this moment asks again.
+    _replace(path, _sum(data) + data, atomic=False)
+
+
+def store_list(path: str, entries: Tuple[Any, ...], end: int) -> int:
+    """Replace the list of which `end` bytes were loaded; returns its new size.
+
+    As `store`, but at no moment is there no list.
+    """
+    head = _entry(_list_head())
+    if entries or not end:
+        data = head + b"".join([_entry(e) for e in entries])
+        _replace(path, data, atomic=True)
+        return len(data)
+    # Never to nothing: ext4 would write the file to disk when it is closed.
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW)
+    try:
+        posix.ftruncate(fd, len(head))
+    finally:
+        posix.close(fd)
+    return len(head)
+
+
+def append(path: str, entry: Any, end: int) -> int:
+    """Add an entry to the list of which `end` bytes were loaded; returns its new size.
+
+    Call with the lock. Raises OSError, and the list is then as it was.
+    """
+    if not end:
+        data = _entry(_list_head()) + _entry(entry)
+        _replace(path, data, atomic=True)
+        return len(data)
+    data = _entry(entry)
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW)
+    try:
+        if posix.fstat(fd).st_size != end:
+            posix.ftruncate(fd, end)
+        if posix.pwrite(fd, data, end) != len(data):
+            posix.ftruncate(fd, end)
+            raise OSError(28, "No space left on device")
+    finally:
+        posix.close(fd)
+    return end + len(data)
+
+
+def _list_head() -> Tuple[int, int]:
+    return (FORMAT, _layout())
+
+
+def _entry(value: object) -> bytes:
+    """Sum, length and data of one entry of a list."""
+    data = marshal.dumps(_encode(value))  # type: ignore[arg-type]
+    data = len(data).to_bytes(4, "little") + data
+    return _sum(data) + data
+
+
+def _replace(path: str, data: bytes, atomic: bool) -> None:
+    """Write a whole file beside `path`, then let it take its place.
+
+    Renaming over a file makes ext4 write the new one to disk first, which takes longer than all
+    the rest; so where nobody is hurt by a moment without the file, the old one goes first.
+    """
     temporary = path + ".new"
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NOFOLLOW
     fd = posix.open(temporary, flags, 0o600)
@@ -241,6 +333,8 @@ def store(path: str, key: object, value: object) -> None:
         view = memoryview(data)
         while view:
             view = view[posix.write(fd, view) :]
+        if not atomic:
+            _remove(path)
         posix.rename(temporary, path)
     except OSError:
         # On a full disk the half of it is in the way of others.
@@ -248,6 +342,13 @@ def store(path: str, key: object, value: object) -> None:
         raise
     finally:
         posix.close(fd)
+
+
+def _remove(path: str) -> None:
+    try:
+        posix.unlink(path)
+    except FileNotFoundError:
+        return
 
 
 def _encode(value: object) -> object:
