@@ -9,8 +9,10 @@ from __future__ import annotations
 import posix
 import time
 
+from .core.ledger import Promise
 from .core.snapshot import Config, Site, Snapshot, binding, unanswered
 from .core.tres import UNKNOWN
+from .hot import bring
 from .shim import say
 from .state import append, load, load_list, note_busy, store, store_list
 
@@ -18,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping, Optional, Tuple
 
-    from .core.ledger import Promise
     from .core.policy import Policy
 
 #: Seconds a Slurm query may take before we go on without it.
@@ -37,9 +38,16 @@ PROMISE_SECONDS = 600
 class Host:
     """The pools of one policy, as the user who runs this sees them."""
 
-    def __init__(self, environ: Mapping[bytes, bytes], policy: Policy) -> None:
+    def __init__(
+        self,
+        environ: Mapping[bytes, bytes],
+        policy: Policy,
+        meanwhile: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """`meanwhile` is called while Slurm is at work."""
         self.environ = environ
         self.policy = policy
+        self._meanwhile = meanwhile
         self.uid = posix.getuid()
         self._complained = False
 
@@ -182,6 +190,7 @@ class Host:
         if not isinstance(site.config, Config):
             # Nothing answered a moment ago: do not wait for the same silence twice.
             return unanswered(site, now)
+        bring("slurm.collect")
         from .slurm.collect import collect_live
 
         accounts = [a.name for a in self.policy.accounts]
@@ -208,6 +217,7 @@ class Host:
             look_first=look_first,
             without_jobs=without_jobs,
             everyone=everyone,
+            meanwhile=self._meanwhile,
         )
 
 
@@ -245,7 +255,7 @@ class Store:
 
     def ledger(self) -> Tuple[Promise, ...]:
         if self._ledger is None:
-            self._ledger, self._ledger_end = load_list(self._place + "/ledger")
+            self._ledger, self._ledger_end = load_list(self._place + "/ledger", Promise)
         return self._ledger
 
     def promise(self, promise: Promise) -> None:

@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from . import hot
+from . import hot, route
 
 #: Large and never imported by the shim.
 LEFT_OUT = frozenset(
     ("core.assign", "core.jobstate", "slurm.pyslurm_child", "slurm.pyslurm_source", "slurm.queue")
 )
-#: What every submission under a policy runs.
-ROOTS = ("route", "core.report")
+#: What a submission runs, in the parts in which it is loaded.
+ROOTS = ("route", "slurm.collect", *route.JUDGES, *route.READERS)
 #: Of the package's own modules, those that a submission may import.
 _TOP = frozenset(("decisionlog", "host", "policycache", "refusal", "route", "source", "state"))
 
@@ -67,7 +67,8 @@ def is_fresh(file: Path) -> bool:
 
 def _file(modules: hot.Modules, code: bytes) -> bytes:
     """Head, index and code. The index is padded, so that the code begins where it says."""
-    index = marshal.dumps((hot.key(), modules, _order(modules)))
+    groups = {root: _order(root, modules) for root in ROOTS}
+    index = marshal.dumps((hot.key(), modules, groups))
     if len(index) > hot.INDEX:
         raise ValueError(f"an index of {len(index)} bytes")
     whole = hot.HEAD + hot.INDEX + len(code)
@@ -75,8 +76,8 @@ def _file(modules: hot.Modules, code: bytes) -> bytes:
     return head + index.ljust(hot.INDEX, b"\0") + code
 
 
-def _order(modules: hot.Modules) -> tuple[str, ...]:
-    """What `ROOTS` import as they load, each module after all that it imports itself."""
+def _order(root: str, modules: hot.Modules) -> tuple[str, ...]:
+    """What `root` imports as it loads, each module after all that it imports itself."""
     found: list[str] = []
 
     def add(name: str) -> None:
@@ -86,9 +87,7 @@ def _order(modules: hot.Modules) -> tuple[str, ...]:
             add(needed)
         found.append(name)
 
-    package = __name__.rpartition(".")[0]
-    for root in ROOTS:
-        add(f"{package}.{root}")
+    add(f"{__package__}.{root}")
     return tuple(found)
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
-from .core.request import Given, Request, resolve
+from .core.request import Given, Request
+from .core.resolve import resolve
 from .core.snapshot import Config
 from .slurm import queue
 from .slurm.request import read_request

@@ -9,12 +9,11 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.decide import UNKNOWN_VERDICT, Decision, decide
 from .core.ledger import Promise, promise_of
 from .core.record import Record
 from .core.snapshot import Snapshot
-from .decisionlog import append
 from .host import SITE_RECHECK_SECONDS, SITE_RETRY_SECONDS, Host, Store
+from .hot import bring
 from .policycache import PolicyTrouble, find_policy
 from .shim import say, say_text
 from .slurm.options import parse
@@ -26,12 +25,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
+    from .core.decide import Decision
     from .core.policy import Policy
     from .core.request import Given, Request
     from .slurm.options import Parsed
 
 #: Options that submit nothing: the call is none of our business.
 _INFORMATION = frozenset(("help", "usage", "version", "autocomplete", "test-only"))
+
+
+#: What judges a request, and what reads Slurm's answers: not imported above, since both are
+#: loaded while Slurm is at work.
+JUDGES = ("core.decide", "core.report", "decisionlog")
+READERS = ("slurm.text_assoc", "core.settle")
+
+
+def _get_ready() -> None:
+    bring(*READERS, *JUDGES)
 
 
 class Considered(Record):
@@ -227,6 +237,8 @@ def consider(
             time.sleep(min(max(policy.cache_seconds, 1), deadline - time.monotonic() + 0.05))
             considered = work.attempt()
     if promise:
+        from .decisionlog import append
+
         append(considered, environ)
     return considered
 
@@ -245,7 +257,7 @@ class _Work:
         self.environ = environ
         self.policy = policy
         self.promise = promise
-        self.host = Host(environ, policy)
+        self.host = Host(environ, policy, _get_ready)
 
     def attempt(self) -> Considered:
         """One decision; remembers it when this is a submission."""
@@ -279,6 +291,9 @@ class _Work:
         return considered
 
     def _decide(self, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> Considered:
+        bring(*JUDGES)
+        from .core.decide import decide
+
         decision = decide(self.request, snapshot, ledger, self.policy, time.time())
         return Considered(decision, self.request, snapshot, self.policy)
 
@@ -297,6 +312,8 @@ def _is_unheard_of(decision: Decision) -> bool:
         return False
     if decision.need is not None and decision.need.doubts:
         return False
+    from .core.decide import UNKNOWN_VERDICT
+
     return any(c.verdict == UNKNOWN_VERDICT and not c.checks for c in decision.candidates)
 
 

@@ -37,9 +37,10 @@ def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn"
         if paths and not switched_off(environ):
             # So short a life makes too little garbage to look for.
             gc.disable()
-            from .hot import activate
+            from .hot import activate, bring
 
             activate(hot)
+            bring("route")
             from .route import route
 
             arguments = route(arguments, environ, paths)

@@ -194,8 +194,8 @@ def load(path: str, key: object) -> object:
         return None
 
 
-def load_list(path: str) -> Tuple[Tuple[Any, ...], int]:
-    """What `store_list` and `append` wrote, and how many bytes of the file that is.
+def load_list(path: str, kind: type) -> Tuple[Tuple[Any, ...], int]:
+    """What `store_list` and `append` wrote of a `kind`, and how many bytes of the file that is.
 
     An entry that is not whole ends the list: a crash or a full disk took the rest of it.
     """
@@ -209,7 +209,7 @@ def load_list(path: str) -> Tuple[Tuple[Any, ...], int]:
             if after > len(data) or data[end : end + 4] != _sum(data[end + 4 : after]):
                 break
             entry = _decode(marshal.loads(data[begin:after]))
-            if not end and entry != _list_head():
+            if not isinstance(entry, kind) if end else entry != _list_head():
                 break
             found.append(entry)
             end = after

@@ -17,7 +17,7 @@ from .limits import limits
 from .mine import Mine
 from .place import START, Place, has_flag
 from .record import Record
-from .request import resolve
+from .resolve import resolve
 from .snapshot import Config
 from .tres import UNKNOWN
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .place import NO_TIME_LIMIT
 from .record import Record
+from .tres import NO_TIME_LIMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ what is understood.
 from __future__ import annotations
 
 from .place import (
-    NO_TIME_LIMIT,
-    NOT_SET,
     START,
     SUBMIT,
     Check,
@@ -26,7 +24,7 @@ from .place import (
 from .reasons import count_reason, tres_reason
 from .record import Record
 from .submission import Submission
-from .tres import NO_LIMIT, UNKNOWN, Limit
+from .tres import NO_LIMIT, NO_TIME_LIMIT, NOT_SET, UNKNOWN, Limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

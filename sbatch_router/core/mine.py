@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .place import NO_TIME_LIMIT, Usage
-from .tres import UNKNOWN
+from .place import Usage
+from .tres import NO_TIME_LIMIT, UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,34 +19,39 @@ NOT_COMPETING = frozenset(
 )
 
 
-class _Load:
-    """One job, array row or promise, in the form the sums need."""
+class _Group:
+    """All that I have in one account, QOS and partition: hundreds of jobs are few groups."""
 
     __slots__ = (
-        "account", "at_once", "minutes", "partitions", "promised", "qos", "running", "tres",
+        "account", "minutes", "partitions", "promised", "qos", "running", "running_jobs",
+        "running_minutes", "waiting", "waiting_jobs",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        account: str,
-        qos: str,
-        partition: str,
-        tres: Tres,
-        at_once: int,
-        minutes: int,
-        running: bool,
-        promised: int,
-    ) -> None:
+    def __init__(self, account: str, qos: str, partition: str) -> None:
         self.account = account
         self.qos = qos
         #: A pending job may have several, and counts in the QOS of each.
         self.partitions = partition.split(",")
-        self.tres = tres
-        self.at_once = at_once
-        self.minutes = minutes
-        self.running = running
+        self.running: Tres = {}
+        self.running_minutes: Tres = {}
+        self.running_jobs = 0
+        self.waiting: Tres = {}
+        self.minutes: Tres = {}
+        self.waiting_jobs = 0
         #: Array tasks that slurmctld had not seen when the snapshot was taken.
-        self.promised = promised
+        self.promised = 0
+
+    def runs(self, tres: Tres, minutes: int) -> None:
+        """Add a running job."""
+        self.running_jobs += 1
+        _add(self.running, tres, 1)
+        _add(self.running_minutes, tres, minutes)
+
+    def waits(self, tres: Tres, at_once: int, minutes: int) -> None:
+        """Add `at_once` pending jobs."""
+        self.waiting_jobs += at_once
+        _add(self.waiting, tres, at_once)
+        _add(self.minutes, tres, at_once * minutes)
 
 
 class Mine:
@@ -60,10 +65,44 @@ class Mine:
         self._parents: Dict[str, str] = {}
         if isinstance(snapshot.assocs, dict):
             self._parents = {a.account: a.parent for a in snapshot.assocs.values() if not a.user}
-        self._loads = [_of_promise(p) for p in ledger]
+        self._groups: Dict[Tuple[str, str, str], _Group] = {}
+        for promise in ledger:
+            group = self._group(promise.account, promise.qos, promise.partition)
+            group.waits(promise.tres, promise.tasks_at_once, promise.minutes)
+            group.promised += promise.tasks
         if isinstance(snapshot.jobs, tuple):
-            self._loads += _of_jobs(snapshot.jobs, snapshot)
+            self._add_jobs(snapshot.jobs, snapshot)
         self._sums: Dict[Tuple[str, str], Usage] = {}
+
+    def _group(self, account: str, qos: str, partition: str) -> _Group:
+        key = (account, qos, partition)
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = _Group(*key)
+        return found
+
+    def _add_jobs(self, jobs: Tuple[Job, ...], snapshot: Snapshot) -> None:
+        """What of my jobs counts: all that run, and the pending ones that compete for room."""
+        tasks: Dict[str, int] = {}
+        for job in jobs:
+            if job.state != "PENDING":
+                array, task, _ = job.id.partition("_")
+                if task:
+                    tasks[array] = tasks.get(array, 0) + 1
+                self._group(job.account, job.qos, job.partition).runs(job.tres, _minutes(job))
+        for job in jobs:
+            if (
+                job.state == "PENDING"
+                and job.reason not in NOT_COMPETING
+                and not _hopeless(job, snapshot)
+            ):
+                at_once = job.tasks
+                if job.tasks_at_once is not None:
+                    # The array's `%` counts its running tasks, which are rows of their own.
+                    left = job.tasks_at_once - tasks.get(job.id.partition("_")[0], 0)
+                    at_once = max(0, min(job.tasks, left))
+                group = self._group(job.account, job.qos, job.partition)
+                group.waits(job.tres, at_once, _minutes(job))
 
     def usage(self, kind: str, name: str) -> Usage:
         """My use of ``("qos", name)``, ``("account", name)`` or ``("qos-account", "Q/A")``.
@@ -81,42 +120,39 @@ class Mine:
         minutes: Tres = {}
         running_minutes: Tres = {}
         running_jobs = waiting_jobs = promised = 0
-        for load in self._loads:
-            if not self._inside(load, kind, name):
-                continue
-            promised += load.promised
-            if load.running:
-                running_jobs += 1
-                _add(running, load.tres, 1)
-                _add(running_minutes, load.tres, load.minutes)
-            else:
-                waiting_jobs += load.at_once
-                _add(waiting, load.tres, load.at_once)
-                _add(minutes, load.tres, load.at_once * load.minutes)
+        for group in self._groups.values():
+            if self._inside(group, kind, name):
+                promised += group.promised
+                running_jobs += group.running_jobs
+                waiting_jobs += group.waiting_jobs
+                _add(running, group.running, 1)
+                _add(running_minutes, group.running_minutes, 1)
+                _add(waiting, group.waiting, 1)
+                _add(minutes, group.minutes, 1)
         if not self._known:
             return Usage(UNKNOWN, waiting, UNKNOWN, waiting_jobs, minutes, {}, promised)
         return Usage(
             running, waiting, running_jobs, waiting_jobs, minutes, running_minutes, promised
         )
 
-    def _inside(self, load: _Load, kind: str, name: str) -> bool:
+    def _inside(self, group: _Group, kind: str, name: str) -> bool:
         if kind == "qos":
-            return self._in_qos(load, name)
+            return self._in_qos(group, name)
         if kind == "qos-account":
             qos, _, account = name.partition("/")
-            return load.account == account and self._in_qos(load, qos)
+            return group.account == account and self._in_qos(group, qos)
         account, slash, rest = name.partition("/")
         if slash:
             # slurmctld charges the association of the job's partition, where there is one.
             partition = rest.partition("/")[2]
-            return load.account == account and (not partition or partition in load.partitions)
-        return account in self._ancestry(load.account)
+            return group.account == account and (not partition or partition in group.partitions)
+        return account in self._ancestry(group.account)
 
-    def _in_qos(self, load: _Load, name: str) -> bool:
-        if load.qos == name:
+    def _in_qos(self, group: _Group, name: str) -> bool:
+        if group.qos == name:
             return True
         known = self._partition_qos
-        return bool(known) and any(known.get(p) == name for p in load.partitions)
+        return bool(known) and any(known.get(p) == name for p in group.partitions)
 
     def _ancestry(self, account: str) -> List[str]:
         chain: List[str] = []
@@ -124,31 +160,6 @@ class Mine:
             chain.append(account)
             account = self._parents.get(account, "")
         return chain
-
-
-def _of_jobs(jobs: Tuple[Job, ...], snapshot: Snapshot) -> List[_Load]:
-    """What of my jobs counts: all that run, and the pending ones that compete for room."""
-    loads = []
-    tasks: Dict[str, int] = {}
-    for job in jobs:
-        if job.state != "PENDING":
-            array, task, _ = job.id.partition("_")
-            if task:
-                tasks[array] = tasks.get(array, 0) + 1
-            loads.append(_of_job(job, 1, True))
-    for job in jobs:
-        if (
-            job.state == "PENDING"
-            and job.reason not in NOT_COMPETING
-            and not _hopeless(job, snapshot)
-        ):
-            at_once = job.tasks
-            if job.tasks_at_once is not None:
-                # The array's `%` counts its running tasks, which are rows of their own.
-                left = job.tasks_at_once - tasks.get(job.id.partition("_")[0], 0)
-                at_once = max(0, min(job.tasks, left))
-            loads.append(_of_job(job, at_once, False))
-    return loads
 
 
 def _hopeless(job: Job, snapshot: Snapshot) -> bool:
@@ -162,23 +173,9 @@ def _hopeless(job: Job, snapshot: Snapshot) -> bool:
     return False
 
 
-def _of_job(job: Job, at_once: int, running: bool) -> _Load:
+def _minutes(job: Job) -> int:
     limit = job.time_limit
-    minutes = limit if isinstance(limit, int) else NO_TIME_LIMIT
-    return _Load(job.account, job.qos, job.partition, job.tres, at_once, minutes, running, 0)
-
-
-def _of_promise(promise: Promise) -> _Load:
-    return _Load(
-        promise.account,
-        promise.qos,
-        promise.partition,
-        promise.tres,
-        promise.tasks_at_once,
-        promise.minutes,
-        False,
-        promise.tasks,
-    )
+    return limit if isinstance(limit, int) else NO_TIME_LIMIT
 
 
 def _add(total: Tres, tres: Tres, times: int) -> None:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     #: Limit kind -> the TRES that a stronger level has limited already.
     Hidden = Dict[str, Set[str]]
 
-#: slurm.h: no time limit was given (NO_VAL), and the limit "unlimited" (INFINITE). slurmctld
-#: multiplies by both as if they were minutes.
-NOT_SET = 0xFFFFFFFE
-NO_TIME_LIMIT = 0xFFFFFFFF
-
 SUBMIT = "submit"
 START = "start"
 
@@ -257,4 +252,4 @@ def usage_key(assoc: Assoc) -> str:
     return f"{assoc.account}/{assoc.user}/{assoc.partition}"
 
 
-__all__ = ["NO_LIMIT", "NO_TIME_LIMIT", "START", "SUBMIT", "Check", "Place", "Reader", "Usage"]
+__all__ = ["NO_LIMIT", "START", "SUBMIT", "Check", "Place", "Reader", "Usage"]

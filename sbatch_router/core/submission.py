@@ -7,9 +7,9 @@ the way a job without a time limit gets one from the wall limits (`_set_time_lim
 
 from __future__ import annotations
 
-from .place import NO_TIME_LIMIT, NOT_SET, SUBMIT, Check, amount, assoc_name, usage_key
+from .place import SUBMIT, Check, amount, assoc_name, usage_key
 from .reasons import count_reason, tres_reason
-from .tres import NO_LIMIT
+from .tres import NO_LIMIT, NO_TIME_LIMIT, NOT_SET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -57,6 +57,11 @@ if TYPE_CHECKING:
 
 NO_LIMIT = Limit(None, None)
 
+#: slurm.h: no time limit was given (NO_VAL), and the limit "unlimited" (INFINITE). slurmctld
+#: multiplies by both as if they were minutes.
+NOT_SET = 0xFFFFFFFE
+NO_TIME_LIMIT = 0xFFFFFFFF
+
 _MEM_SUFFIX = {"K": 2**-10, "M": 1, "G": 2**10, "T": 2**20, "P": 2**30, "E": 2**40}
 
 

@@ -13,7 +13,6 @@ from ..core.snapshot import Assoc, Qos, Scope, Site, Snapshot
 from ..core.tres import UNKNOWN, Unknown
 from .run import first_line, run_all
 from .text import SQUEUE_FORMAT, ParseError, parse_jobs
-from .text_assoc import parse_assoc_mgr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,6 +162,7 @@ def collect_live(
     without_jobs: bool = False,
     path: Optional[str] = None,
     env: Optional[Env] = None,
+    meanwhile: Optional[Callable[[], None]] = None,
 ) -> Snapshot:
     """What is used now of the pools behind `accounts` and `qos`, as one `Snapshot`.
 
@@ -173,8 +173,8 @@ def collect_live(
     only if the first answer shows that I have jobs; `without_jobs` leaves it out, and `jobs`
     UNKNOWN.
 
-    `timeout` is in seconds for all of it, `now` the time since the epoch; `path` and `env` are
-    as in `run_all`. `everyone` keeps other users' rows as well.
+    `timeout` is in seconds for all of it, `now` the time since the epoch; `path`, `env` and
+    `meanwhile` are as in `run_all`. `everyone` keeps other users' rows as well.
 
     Never raises for what Slurm does. With PrivateData=usage slurmctld hides the records of
     accounts from plain users: theirs are then sacctmgr's limits, and what is used is unknown.
@@ -185,7 +185,10 @@ def collect_live(
     start = monotonic()
     ask = _assoc_mgr_command(user, _with_ancestors(site, kept), pools, everyone)
     commands: List[Sequence[str]] = [ask] if look_first or without_jobs else [ask, _SQUEUE]
-    answers = run_all(commands, timeout, path=path, env=env)
+    answers = run_all(commands, timeout, path=path, env=env, meanwhile=meanwhile)
+    # Only now: it is loaded while Slurm is at work.
+    from .text_assoc import parse_assoc_mgr
+
     troubles: List[str] = []
     answer = _read(
         answers[0],

@@ -15,7 +15,7 @@ from ..core.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
     Env = Dict[bytes, bytes]
 else:
@@ -90,6 +90,7 @@ def run_all(
     timeouts: Optional[Sequence[float]] = None,
     path: Optional[str] = None,
     env: Optional[Env] = None,
+    meanwhile: Optional[Callable[[], None]] = None,
 ) -> List[Outcome]:
     """Run all `commands` at the same time and wait until each has ended or its time is up.
 
@@ -97,7 +98,8 @@ def run_all(
     A command name without a slash is looked up in `path` (default: PATH). `env` is the
     children's environment (default: `query_environment` of our own). Standard input is
     /dev/null; each child leads a process group of its own, which is killed when the time is up
-    or the answer too large. Never raises for anything a command does; one Outcome a command.
+    or the answer too large. `meanwhile` is called once all of them run, and counts against their
+    time. Never raises for anything a command does; one Outcome a command.
     """
     start = time.monotonic()
     search = posix.environ.get(b"PATH", b"/usr/bin:/bin") if path is None else _encode(path)
@@ -111,6 +113,8 @@ def run_all(
             child = _Child(command[0].rpartition("/")[2], start + seconds, seconds)
             children.append(child)
             _start(child, command, search, environment)
+        if meanwhile is not None:
+            meanwhile()
         _attend(children)
     finally:
         for child in children:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbatch_router.core.request import Need, resolve
+from sbatch_router.core.request import Need
+from sbatch_router.core.resolve import resolve
 from sbatch_router.core.snapshot import Config, Partition
 from sbatch_router.core.units import (
     count_array,

@@ -35,7 +35,7 @@ for part in (str(ROOT), str(ROOT / "containers")):
 
 from cluster import Cluster  # noqa: E402
 
-from sbatch_router.core.request import resolve  # noqa: E402
+from sbatch_router.core.resolve import resolve  # noqa: E402
 from sbatch_router.core.snapshot import Config, Partition  # noqa: E402
 from sbatch_router.core.tres import parse_tres  # noqa: E402
 from sbatch_router.slurm.options import LONG, SHORT  # noqa: E402

@@ -22,7 +22,8 @@ import request_oracle as oracle
 from cluster import Cluster
 from request_oracle import Bench, Call, Disagreement
 
-from sbatch_router.core.request import Need, resolve
+from sbatch_router.core.request import Need
+from sbatch_router.core.resolve import resolve
 from sbatch_router.core.snapshot import Config, Partition
 from sbatch_router.core.tres import parse_tres
 from sbatch_router.slurm.request import read_request
