@@ -30,10 +30,10 @@ def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn"
     """
     _signal.signal(_signal.SIGINT, _default_unless_ignored())
     arguments = list(argv)
-    sbatch = real_sbatch(fallback)
+    sbatch, again = _next_sbatch(fallback)
     try:
         environ = posix.environ
-        paths = policy_paths(environ)
+        paths = () if again else policy_paths(environ)
         if paths and not switched_off(environ):
             # So short a life makes too little garbage to look for.
             gc.disable()
@@ -50,6 +50,35 @@ def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn"
         say(f"internal error, submitted as you wrote it: {what}")
         arguments = list(argv)
     become_sbatch(arguments, sbatch)
+
+
+def _next_sbatch(fallback: str) -> "Tuple[str, bool]":
+    """The sbatch to become, and whether this call has been here before (see `wrappers`)."""
+    sbatch = real_sbatch(fallback)
+    if not is_wrapper(sbatch):
+        return sbatch, False
+    from .wrappers import been_through, remember
+
+    been = been_through()
+    if sbatch in been:
+        sbatch = real_sbatch(fallback, been)
+    if is_wrapper(sbatch):
+        remember((*been, sbatch))
+    return sbatch, bool(been)
+
+
+def is_wrapper(sbatch: str) -> bool:
+    """Whether it is a site's own script: Slurm's sbatch is compiled."""
+    try:
+        fd = posix.open(sbatch, posix.O_RDONLY | posix.O_CLOEXEC)
+    except (OSError, ValueError):
+        return False
+    try:
+        return posix.read(fd, 4) != b"\x7fELF"
+    except OSError:
+        return False
+    finally:
+        posix.close(fd)
 
 
 def _default_unless_ignored() -> object:
@@ -102,13 +131,18 @@ def say_text(text: str) -> None:
         return
 
 
-def find_sbatch(path: "Optional[str]", fallback: str = "") -> "Optional[str]":
-    """The first ``sbatch`` in `path` (colon-separated) that is executable and not a shim."""
+def find_sbatch(
+    path: "Optional[str]", fallback: str = "", been: "Tuple[str, ...]" = ()
+) -> "Optional[str]":
+    """The first ``sbatch`` in `path` (colon-separated) that is executable and not a shim.
+
+    `been`: those that are passed over.
+    """
     for directory in (DEFAULT_PATH if path is None else path).split(":"):
         candidate = (directory or ".") + "/sbatch"
-        if is_real(candidate):
+        if candidate not in been and is_real(candidate):
             return candidate
-    return fallback if fallback and is_real(fallback) else None
+    return fallback if fallback and fallback not in been and is_real(fallback) else None
 
 
 def is_real(path: str) -> bool:
@@ -135,8 +169,8 @@ def _executable(path: str) -> bool:
         return False
 
 
-def real_sbatch(fallback: str = "") -> str:
-    """The sbatch to become; ends the process with 127 when there is none.
+def real_sbatch(fallback: str = "", been: "Tuple[str, ...]" = ()) -> str:
+    """The sbatch to become, but for `been`; ends the process with 127 when there is none.
 
     Looked for before anything is decided: without it nothing is to be said or promised.
     """
@@ -144,7 +178,7 @@ def real_sbatch(fallback: str = "") -> str:
     # As posix will encode it again.
     encoding = sys.getfilesystemencoding()
     path = None if searched is None else searched.decode(encoding, "surrogateescape")
-    sbatch = find_sbatch(path, fallback)
+    sbatch = find_sbatch(path, fallback, been)
     if sbatch is None:
         say(f"no sbatch in PATH ({path}) besides this shim; is the Slurm module loaded?")
         posix._exit(127)

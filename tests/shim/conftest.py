@@ -21,6 +21,16 @@ from sbatch_router import shimfile
 ROOT = Path(__file__).resolve().parents[2]
 FAKES = ROOT / "tests" / "fakes"
 
+#: Builds the file beside the shim from the package that will run.
+BUILD_HOT = """\
+import sys
+sys.dont_write_bytecode = True
+sys.path[:0] = sys.argv[1:2]
+from sbatch_router import hotbuild
+with open(sys.argv[2], "wb") as file:
+    file.write(hotbuild.build())
+"""
+
 #: The seed's lab and no more: two accounts with a limit each.
 SEED = """\
 version: 1
@@ -150,10 +160,14 @@ class Bed:
         subprocess.run(compileall, check=True, stdin=subprocess.DEVNULL, cwd="/")
 
     def make_shim(self, directory: Path, real: str = "", lib: Path | None = None) -> Path:
-        """Write a shim; `real` is the sbatch that it remembers."""
+        """Write a shim as `install-shim` does; `real` is the sbatch that it remembers."""
         directory.mkdir(exist_ok=True, parents=True)
-        target = directory / "sbatch"
-        target.write_text(shimfile.text(self.python, [str(lib or self.lib)], real))
+        target, hot, lib = directory / "sbatch", directory / shimfile.HOT, lib or self.lib
+        argv = [self.python, "-IS", "-c", BUILD_HOT, str(lib), str(hot)]
+        # None of a package that is broken.
+        built = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, cwd="/")
+        assert built.returncode == 0 or lib != self.lib, built.stderr
+        target.write_text(shimfile.text(self.python, [str(lib)], real, str(hot)))
         target.chmod(0o755)
         return target
 

@@ -216,6 +216,65 @@ def test_what_is_called_sbatch_but_is_none(bed: Bed, kind: str) -> None:
     assert result.err == (b"wrapped: -H --mem=10M --wrap true\n" if kind == "wrapper" else b"")
 
 
+NEXT_BUT_ME = {
+    # Each starts the first sbatch in PATH that is not itself, as such scripts do.
+    "exec": """#!/bin/sh
+echo "$0" >&2
+for dir in $(echo "$PATH" | tr : ' '); do
+    [ "$dir/sbatch" = "$0" ] || [ ! -x "$dir/sbatch" ] || exec "$dir/sbatch" "$@"
+done
+""",
+    "child": """#!/bin/bash
+echo "$0" >&2
+next=$(which -a sbatch | grep -vxF "$0" | head -n 1)
+"$next" "$@"
+""",
+    "no #!": """echo "$0" >&2
+for dir in $(echo "$PATH" | tr : ' '); do
+    [ "$dir/sbatch" = "$0" ] || [ ! -x "$dir/sbatch" ] || exec "$dir/sbatch" "$@"
+done
+""",
+}
+
+
+@pytest.mark.parametrize("kind", NEXT_BUT_ME)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("policy", [None, ROUTED.replace("cache", "explicit_account: {cli: "
+                                    "override}\ncache")], ids=["plain", "routed"])  # fmt: skip
+def test_wrappers_that_lead_back_to_us(bed: Bed, kind: str, count: int, policy: str | None) -> None:
+    """Each has its turn once, the job is submitted once, and what we say is said once."""
+    places = [bed.place / f"back-{kind[:3]}-{number}" for number in range(count)]
+    for place in places:
+        place.mkdir(exist_ok=True)
+        (place / "sbatch").write_text(NEXT_BUT_ME[kind])
+        (place / "sbatch").chmod(0o755)
+    before = len(bed.queue())
+    path = ":".join(map(str, [bed.bin, *places, "/usr/bin", "/bin"]))
+    result = bed.sbatch(*HELD, policy=policy, env={"PATH": path}, timeout=20)
+    assert bed.where(result.job) == ("maigan/maigan" if policy else "clive/clive")
+    assert len(bed.queue()) == before + 1
+    ours = [line for line in result.lines if line.startswith("sbatch-router")]
+    assert len(ours) == bool(policy)
+    assert [line for line in result.lines if line not in ours] == [
+        f"{place}/sbatch" for place in places
+    ]
+
+
+def test_a_wrapper_with_nothing_behind_it(bed: Bed) -> None:
+    place = bed.place / "back-none"
+    place.mkdir()
+    (place / "sbatch").write_text(NEXT_BUT_ME["exec"])
+    (place / "sbatch").chmod(0o755)
+    only = bed.place / "only-tools"
+    only.mkdir()
+    for name in ("sh", "tr"):
+        (only / name).symlink_to(f"/bin/{name}")
+    env = {"PATH": f"{bed.bin}:{place}:{only}"}
+    result = bed.sbatch(*HELD, env=env, timeout=20)
+    assert result.rc == 127
+    assert "no sbatch in PATH" in result.lines[-1]
+
+
 # -- the package -----------------------------------------------------------------------------
 
 
