@@ -43,6 +43,19 @@ def pytest_configure(config):
         )
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails beside a cluster shows what that cluster looks like."""
+    report = (yield).get_result()
+    if report.failed and "slurmbed" in sys.modules:
+        for one in sys.modules["slurmbed"].Cluster.running:
+            try:
+                text = one.describe()
+            except Exception as error:  # the test's own failure is what must be told
+                text = f"cannot be described: {error!r}"
+            report.sections.append((f"the cluster in {one.directory}", text))
+
+
 def _stale_modules():
     """Modules of the installed package that differ from the checkout."""
     import sbatch_router

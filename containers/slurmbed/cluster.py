@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Union
+from typing import Any, Callable, ClassVar, Union
 
 from . import accounting, conf, guard, packages, procs, registry
 from . import spec as specs
@@ -28,6 +28,9 @@ Input = Union[str, bytes, None]
 
 class Cluster:
     """A running Slurm cluster; start one with `Cluster.start`, end it with `stop` or `with`."""
+
+    #: Those that this process has started and not stopped.
+    running: ClassVar[list[Cluster]] = []
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class Cluster:
         else:
             atexit.register(self._stop_at_exit)
         self.boot_seconds = time.monotonic() - began
+        cls.running.append(self)
         return self
 
     @classmethod
@@ -170,6 +174,7 @@ class Cluster:
         if self._stopped:
             return
         self._stopped = True
+        self.running.remove(self)
         atexit.unregister(self._stop_at_exit)
         registry.destroy(self.entry)
         self._daemons.reap()
@@ -301,6 +306,21 @@ class Cluster:
             timeout=timeout,
             check=False,
         )
+
+    def describe(self) -> str:
+        """Return what tells why something went wrong: squeue, sacct, the daemons' last words."""
+        parts = []
+        for argv in (
+            ["squeue", "-a", "-o", "%.12i %.9u %.9a %.9q %.9P %.11T %r"],
+            ["sacct", "-a", "-X", "-o", "jobid,user,account,qos,partition,state,exitcode"],
+        ):
+            try:
+                done = self._tool(*argv, timeout=15)
+                lines = (done.stdout + done.stderr).splitlines()
+            except subprocess.TimeoutExpired:
+                lines = ["no answer within 15 s"]
+            parts.append("\n".join([f"--- {argv[0]}", *lines[:2], *lines[2:][-40:]]))
+        return "\n".join([*parts, *self._daemons.last_words(15)])
 
     def sacctmgr(self, *args: str, check: bool = True) -> Completed:
         """Run sacctmgr as root without questions. Raises CommandFailed.

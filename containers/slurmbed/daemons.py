@@ -85,12 +85,16 @@ class Daemons:
 
     def failure(self, what: str) -> BedError:
         """Return an error with the last lines of every log."""
-        parts = [what]
+        return BedError("\n".join([what, *self.last_words(12)]))
+
+    def last_words(self, count: int) -> list[str]:
+        """Return the last lines of every log that has any, each log under its name."""
+        parts = []
         for path in sorted(self.layout.log.glob("*")):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
             if lines:
                 parts.append("\n".join([f"--- {path.name}", *lines]))
-        return BedError("\n".join(parts))
+        return parts
 
     def reap(self) -> None:
         """Collect the status of daemons that ended."""
