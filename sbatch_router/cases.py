@@ -119,7 +119,7 @@ def examine_cases(path: str, policy: Optional[Policy] = None) -> Outcome:
         return Outcome(tuple(report.errors))
     if not report.errors:
         for case in found.cases:
-            for key, message in failures(case, found.partitions, own):
+            for key, message in unmet(decision(case, found.partitions, own), case.expect):
                 report.error(case.line, f"{case.name}: {key}", message)
     return Outcome(tuple(report.errors), len(found.cases))
 
@@ -132,9 +132,8 @@ def decision(case: Case, partitions: Tuple[str, ...], policy: Policy) -> Decisio
     return decide(request, seen, (), ours, 0)
 
 
-def failures(case: Case, partitions: Tuple[str, ...], policy: Policy) -> Iterator[Tuple[str, str]]:
-    """Each expectation that is not met, as key and message."""
-    found = decision(case, partitions, policy)
+def unmet(found: Decision, expect: Fields) -> Iterator[Tuple[str, str]]:
+    """Each expectation that a decision does not meet, as key and message."""
     single = {
         "action": found.action,
         "account": found.account,
@@ -143,7 +142,7 @@ def failures(case: Case, partitions: Tuple[str, ...], policy: Policy) -> Iterato
         "exit": str(found.exit_code),
         "wait": str(found.wait_seconds),
     }
-    for key, node in case.expect.items():
+    for key, node in expect.items():
         if key in ("verdicts", "reasons"):
             yield from _candidates(found, key[:-1], node)
         elif key in ("why", "note"):

@@ -13,7 +13,7 @@ import yaml
 from malformed import MALFORMED
 from test_policyfile import FULL
 
-from sbatch_router.cases import failures, read_cases
+from sbatch_router.cases import decision, read_cases, unmet
 from sbatch_router.core.match import matches
 from sbatch_router.policy_yaml.findings import Report
 from sbatch_router.policy_yaml.nodes import Unreadable
@@ -106,4 +106,4 @@ def test_cases_files() -> None:
             continue
         if not report.errors:
             for case in found.cases:
-                list(failures(case, found.partitions, policy))
+                list(unmet(decision(case, found.partitions, policy), case.expect))
