@@ -44,7 +44,8 @@ def command(output: Optional[str]) -> None:
     never overwritten.
 
     A QOS named like ACCOUNT-b, or with much larger limits than the default QOS, is taken for
-    the account's burst QOS: listed, but not used until you say for which jobs.
+    the account's burst QOS: listed after it, and used only for jobs that find no room in the
+    first QOS of any account (`order: [primary, ...]`).
 
     \b
     Exit status:
@@ -115,7 +116,8 @@ def _found(name: str, assocs: List[Assoc], site: Site) -> Found:
     default = next((qos for qos in defaults if _nameable(qos)), "")
     records = site.qos if isinstance(site.qos, dict) else {}
     rest = [qos for qos in allowed if qos != default and _nameable(qos)]
-    burst = [qos for qos in rest if is_burst(qos, name, default, records)]
+    # Without a QOS to come before it, nothing is a burst QOS: it would be the only one listed.
+    burst = [qos for qos in rest if default and is_burst(qos, name, default, records)]
     partitions = tuple(a.partition for a in assocs) if all(a.partition for a in assocs) else ()
     others = tuple(qos for qos in rest if qos not in burst)
     return Found(name, default, tuple(burst), others, partitions, name == site.default_account)
@@ -171,7 +173,7 @@ def policy_text(
             lines += _comment(f"{account.name} is blocked by {entry.file}: {entry.reason}", 2)
         elif account not in usable:
             lines += _comment(f"{account.name} is left out: a policy cannot name it", 2)
-    lines += ["", *_BLOCKED, *_rules(usable, limits), *_REST]
+    lines += ["", *_BLOCKED, *_rules(usable), *_REST]
     return "\n".join(lines) + "\n"
 
 
@@ -201,15 +203,6 @@ class _Limits:
         if wall is not None and isinstance(wall.limit, int):
             text += f"; a job {minutes(wall.limit)}"
         return text
-
-    def wall(self, names: Tuple[str, ...]) -> str:
-        """The longest time all of these QOS allow, for a rule: ``4d``."""
-        found = []
-        for name in names:
-            limit = self.qos[name].limits.counts.get("MaxWallPJ") if name in self.qos else None
-            if limit is not None and isinstance(limit.limit, int):
-                found.append(limit.limit)
-        return minutes(min(found)) if found else "4h"
 
 
 def _amount(tres: str, value: int) -> str:
@@ -268,29 +261,20 @@ _REST = [
 ]
 
 
-def _rules(accounts: List[Found], limits: _Limits) -> List[str]:
-    """Most headroom first; burst QOS are left out until a comment is taken away."""
+def _rules(accounts: List[Found]) -> List[str]:
+    """Most headroom first; where an account has a burst QOS, that comes last."""
     lines = ["# The first rule that matches decides.", "rules:"]
-    burst = tuple(name for account in accounts for name in account.burst)
-    only = []
-    if burst:
-        names = ", ".join(
-            f"{scalar(a.name)}/{scalar(a.default)}" if a.burst and a.default else scalar(a.name)
-            for a in accounts
-        )  # fmt: skip
-        only = [f"    candidates: [{names}]   # no burst"]
-    lines += ["  - name: gpu jobs", '    when: {gpus: ">0"}', *only]
-    lines += ["    order: [gpu, mem]         # most free GPUs first, then most free memory"]
-    if burst:
-        wall = limits.wall(burst)
-        lines += [
-            "  # Burst has more room and usually less priority. To use it for short jobs that do",
-            "  # not fit into what is listed before it, take away the # of these three lines:",
-            "  # - name: short jobs may burst",
-            f'  #   when: {{time: "<={wall}", gpus: 0}}',
-            "  #   order: listed",
+    primary = ""
+    if any(account.burst for account in accounts):
+        primary = "primary, "
+        lines[0] += " `primary` puts every account's first QOS before any"
+        lines[1:1] = [
+            "# account's second: burst is taken last, for jobs that find no other room now. To never",
+            "# use it, take it out of `qos` above.",
         ]
-    lines += ["  - name: everything else", *only, "    order: [mem, cpu]"]
+    lines += ["  - name: gpu jobs", '    when: {gpus: ">0"}']
+    lines += [f"    order: [{primary}gpu, mem]  # most free GPUs first, then most free memory"]
+    lines += ["  - name: everything else", f"    order: [{primary}mem, cpu]"]
     return lines
 
 

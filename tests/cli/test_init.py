@@ -72,7 +72,7 @@ def test_the_text() -> None:
     text = text_for(found)
     head, _, rest = text.partition("version: 1\n")
     assert "# Where the jobs of zoe on cluster c1 may go.\n" in head
-    accounts, _, rules = rest.partition("# The first rule that matches decides.\n")
+    accounts, _, rules = rest.partition("# The first rule that matches decides.")
     assert accounts.startswith(
         "\n"
         "# In order of preference when all else is equal.\n"
@@ -87,25 +87,33 @@ def test_the_text() -> None:
         "    qos: [bio]\n"
         "    # bio: cpu 8, mem 1G\n"
     )
-    assert '  #   when: {time: "<=4d", gpus: 0}\n' in rules
+    assert "# account's second: burst is taken last, " in rules
     policy = policyfile.loads(text)
     assert [(a.name, a.qos) for a in policy.accounts] == [
         ("chem", ("chem", "chem-b")),
         ("bio", ("bio",)),
     ]
-    assert policy.rules[0].candidates == (("chem", "chem"), ("bio", None))
-    # With the comments of the burst rule taken away it is a policy as well.
-    lines = [
-        line.replace("  # ", "  ", 1)
-        if "- name: short" in line or line.startswith("  #   ")
-        else line
-        for line in text.splitlines()
+    assert [(rule.name, rule.order, rule.candidates) for rule in policy.rules] == [
+        ("gpu jobs", ("primary", "gpu", "mem"), None),
+        ("everything else", ("primary", "mem", "cpu"), None),
     ]
-    opened = policyfile.loads("\n".join(lines))
-    assert [rule.name for rule in opened.rules] == [
-        "gpu jobs", "short jobs may burst", "everything else",
-    ]  # fmt: skip
     assert policyfile.examine(text, "p").warnings == ()
+
+
+def test_without_burst_nothing_is_said_of_it() -> None:
+    text = text_for(site({"bio": ("bio", "debug")}, "bio", qos("bio", cpu=8)))
+    assert [rule.order for rule in policyfile.loads(text).rules] == [("gpu", "mem"), ("mem", "cpu")]
+    assert "primary" not in text
+    assert "burst" not in text
+
+
+def test_a_burst_qos_alone_is_not_listed() -> None:
+    """Where Slurm has no default QOS the account would have burst as its first and only one."""
+    found = site({"lab": ("lab-b",)}, "lab")
+    own = found.assocs["lab", "zoe", ""]._replace(default_qos=None)
+    text = text_for(found._replace(assocs={("lab", "zoe", ""): own}))
+    assert policyfile.loads(text).accounts[0].qos is None
+    assert "# allowed as well: lab-b\n" in text
 
 
 @pytest.mark.parametrize("name", ["no", "0123", "1e3", "a:b", "é", "a.b+c@d-e", "null"])
@@ -154,6 +162,25 @@ def test_on_a_cluster(cli: Cli) -> None:
     assert checked.out == f"{path}: ok ({said[1]} accounts, 2 rules)\n"
     live = cli.run("check", "--live")
     assert (live.rc, live.out, live.err) == (0, checked.out, "")
+
+
+@pytest.mark.cluster
+def test_burst_is_taken_last(cli: Cli) -> None:
+    """The policy that `init` writes, job by job, as slurmctld sees them."""
+    assert cli.run("init").rc == 0
+    path = cli.cluster.home("alice") / ".config/sbatch-router/policy.yaml"
+    path.write_text(path.read_text() + "cache: 0\n")
+    went = []
+    for _ in range(5):
+        done = cli.sbatch("--mem=300G", "-c2", "--wrap", "sleep 300")
+        assert done.rc == 0, done
+        job = done.out.split()[-1]
+        assert cli.cluster.wait_reason(job)[0] == "RUNNING"
+        shown = cli.cluster.run("scontrol", "-o", "show", "job", job).stdout
+        went += re.findall(r" QOS=(\S+)", shown)
+    # There is room for four in 625G and twice 312.5G; burst alone has 5625G.
+    assert sorted(went[:4]) == ["brusko", "clive", "maigan", "maigan"]
+    assert went[4] == "maigan-b"
 
 
 @pytest.mark.cluster
