@@ -52,6 +52,8 @@ class Entry(NamedTuple):
     reasons: Mapping[str, str]
     #: Where it was logged (`sbatch-router-submit`).
     job_id: str = ""
+    #: ``account/qos`` that plain sbatch would have used; empty where it was not logged.
+    unrouted: str = ""
 
 
 class Log(NamedTuple):
@@ -169,6 +171,7 @@ def _entry(record: Mapping[str, object], at: float, pid: int) -> Optional[Entry]
         max(1, _int(record.get("array_tasks"))),
         {k: _text(v) for k, v in _mapping(record.get("verdicts")).items()},
         {k: _text(v) for k, v in _mapping(record.get("reasons")).items()},
+        unrouted=_text(record.get("unrouted")),
     )
 
 

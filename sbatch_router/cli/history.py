@@ -7,28 +7,20 @@ import json
 import os
 import re
 import time
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import click
 from rich.text import Text
 
 from ..core import decide as core
 from ..decisionlog import log_path
-from . import _decisions, _pools, _sacct
+from . import _avoided, _decisions, _pools, _sacct
 from . import _policy as policies
 from . import _render as render
 from ._decisions import Became, Entry
 from ._render import BAD, GOOD, NOTE, Screen
-from .init import scalar
+from ._summary import AT_ONCE, INSTEAD, NOT_KNOWN, Summary, Told, kind_of, summarise, waited
 
-#: An account is chronically full if others filled all its pools in so large a part of at least
-#: so many decisions, which lie at least so many days apart.
-CHRONIC_SHARE, CHRONIC_LEAST, CHRONIC_DAYS = 0.8, 10, 3
-#: Days after which a suggested block asks to be reviewed.
-REVIEW_DAYS = 90
-#: Seconds after which a job counts as having waited.
-_AT_ONCE = 60.0
-_JUDGED = frozenset((core.FITS, core.WAITS_MINE, core.WAITS_OTHERS))
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -66,10 +58,11 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
     log does not have its id: where several jobs fit, the id is marked with ~. Jobs that still
     wait show the reason that squeue gives now.
 
-    The summary says how many jobs were moved and how long they waited; how much waiting that
-    avoided, which can only be estimated: a pool counts as full from one decision to the last
-    in a row that found it full; and which accounts are chronically full, with the lines that
-    would block them.
+    The summary says how many jobs were moved, how long they waited, and what the place had at
+    that time where sbatch alone would have sent them: room as well, or none, and why. How much
+    waiting that avoided can only be estimated: such a place counts as full from one decision
+    to the last in a row that found it full, for a job that asked for no more. And it says
+    which accounts are chronically full, with the lines that would block them.
 
     A log of more than 5 MiB is set aside here, and the one set aside before is dropped.
 
@@ -124,15 +117,6 @@ def _day(start: float) -> str:
     return datetime.date.fromtimestamp(start).isoformat() if start else "ever"
 
 
-class Told(NamedTuple):
-    """What Slurm told of the jobs, in step with the entries."""
-
-    became: Sequence[Optional[Became]]
-    default_account: str
-    #: Why ended jobs are not known.
-    trouble: str = ""
-
-
 def _ask(entries: Sequence[Entry], now: float) -> Told:
     if not entries:
         return Told((), "")
@@ -141,11 +125,8 @@ def _ask(entries: Sequence[Entry], now: float) -> Told:
     if accounting.trouble and queued.trouble:
         return Told([None] * len(entries), "", accounting.trouble)
     became = _decisions.match(entries, _sacct.known_jobs(accounting, queued))
-    return Told(became, _default_account(user) if _moved(entries) else "", accounting.trouble)
-
-
-def _moved(entries: Sequence[Entry]) -> bool:
-    return any(entry.changed for entry in entries)
+    unsaid = any(entry.changed and not entry.unrouted for entry in entries)
+    return Told(became, _default_account(user) if unsaid else "", accounting.trouble)
 
 
 def _default_account(user: str) -> str:
@@ -154,14 +135,6 @@ def _default_account(user: str) -> str:
 
 
 # -- what became of them -------------------------------------------------------------------------
-
-
-def waited(entry: Entry, job: _sacct.JobRow) -> Optional[float]:
-    """Seconds from submission to the start; None: it has not started, or never did."""
-    if job.start is None or (job.state.startswith("CANCELLED") and job.start == job.end):
-        # sacct gives a job that was cancelled while it waited a start, at its end.
-        return None
-    return max(0.0, job.start - job.submit)
 
 
 def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tuple[str, str]:
@@ -174,131 +147,13 @@ def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tu
     wait = waited(entry, job)
     if wait is not None:
         state = job.state.lower().replace("_", " ")
-        return f"started after {render.seconds(wait)}, {state}", GOOD if wait < _AT_ONCE else ""
+        return f"started after {render.seconds(wait)}, {state}", GOOD if wait < AT_ONCE else ""
     if job.state == "PENDING":
         reason = job.reason or "no reason yet"
         return f"waiting for {render.seconds(now - job.submit)}: {reason}", "yellow"
     end = f" after {render.seconds(job.end - job.submit)}" if job.end else ""
     reason = f", waited for {job.reason}" if job.reason else ""
     return f"never started: {job.state.lower()}{end}{reason}", BAD
-
-
-class Chronic(NamedTuple):
-    """An account that others fill nearly always."""
-
-    account: str
-    full: int
-    judged: int
-    first: float
-    last: float
-    reason: str
-
-    def words(self) -> str:
-        share = f"full of others' jobs in {self.full} of {self.judged} decisions"
-        days = f"{_date(self.first)} to {_date(self.last)}"
-        return f"{share}, {days}" + (f" ({self.reason})" if self.reason else "")
-
-    def yaml(self, now: float) -> List[str]:
-        """The lines that block it, for the policy."""
-        return [
-            f"  - account: {scalar(self.account)}",
-            f"    reason: {self.words()}",
-            f"    since: {_date(now)}",
-            f"    review: {_date(now + REVIEW_DAYS * 86400)}",
-        ]
-
-
-def _date(at: float) -> str:
-    return datetime.date.fromtimestamp(at).isoformat()
-
-
-class Summary(NamedTuple):
-    """The whole in numbers. Times are seconds."""
-
-    actions: Mapping[str, int]
-    moved: int
-    #: Waits of the moved jobs that started.
-    waits: Sequence[float]
-    #: Moved jobs whose default account was full of others' jobs, and the least they would have
-    #: waited longer there.
-    avoided_jobs: int
-    avoided_seconds: float
-    default_account: str
-    stuck: Sequence[Tuple[str, str, float]]
-    chronic: Sequence[Chronic]
-
-
-def summarise(entries: Sequence[Entry], told: Told, now: float) -> Summary:
-    """Count and estimate; see the command's help for how."""
-    actions: Dict[str, int] = {}
-    waits: List[float] = []
-    stuck: List[Tuple[str, str, float]] = []
-    moved = avoided_jobs = 0
-    avoided = 0.0
-    until = _full_until(entries, told.default_account)
-    for index, (entry, found) in enumerate(zip(entries, told.became)):
-        actions[entry.action] = actions.get(entry.action, 0) + 1
-        wait = waited(entry, found.job) if found else None
-        if entry.changed:
-            moved += 1
-            if wait is not None:
-                waits.append(wait)
-                if index in until:
-                    avoided_jobs += 1
-                    avoided += max(0.0, until[index] - entry.at - wait)
-        if found and found.job.state == "PENDING" and now - found.job.submit > _AT_ONCE:
-            stuck.append((found.job.id, found.job.reason, now - found.job.submit))
-    return Summary(
-        actions, moved, waits, avoided_jobs, avoided, told.default_account, stuck, chronic(entries)
-    )
-
-
-def _full_until(entries: Sequence[Entry], account: str) -> Dict[int, float]:
-    """Entry -> when the account was last seen full, for entries that found it full of others'."""
-    found: Dict[int, float] = {}
-    last = 0.0
-    if not account:
-        return found
-    for index in range(len(entries) - 1, -1, -1):
-        full = _is_full(entries[index], account)
-        if full:
-            last = last or entries[index].at
-            found[index] = last
-        elif full is False:
-            last = 0.0
-    return found
-
-
-def _is_full(entry: Entry, account: str) -> Optional[bool]:
-    """Whether others filled all pools of an account; None: it was not judged."""
-    judged = [
-        verdict
-        for name, verdict in entry.verdicts.items()
-        if name.partition("/")[0] == account and verdict in _JUDGED
-    ]
-    return all(verdict == core.WAITS_OTHERS for verdict in judged) if judged else None
-
-
-def chronic(entries: Sequence[Entry]) -> List[Chronic]:
-    """The accounts that are nearly always full, judging by the log."""
-    names = dict.fromkeys(n.partition("/")[0] for e in entries for n in e.verdicts)
-    found = []
-    for account in names:
-        judged = [(e, full) for e in entries for full in [_is_full(e, account)] if full is not None]
-        full_ones = [entry for entry, full in judged if full]
-        if len(judged) < CHRONIC_LEAST or len(full_ones) < CHRONIC_SHARE * len(judged):
-            continue
-        first, last = judged[0][0].at, judged[-1][0].at
-        if last - first < CHRONIC_DAYS * 86400:
-            continue
-        reasons: Dict[str, int] = {}
-        for entry in full_ones:
-            for name, reason in entry.reasons.items():
-                if name.partition("/")[0] == account:
-                    reasons[reason] = reasons.get(reason, 0) + 1
-        reason = max(reasons, key=lambda name: reasons[name]) if reasons else ""
-        found.append(Chronic(account, len(full_ones), len(judged), first, last, reason))
-    return found
 
 
 # -- for people ----------------------------------------------------------------------------------
@@ -354,12 +209,14 @@ def _lines(
         lines[0].append_text(render.styled("  ", (text, style)))
     else:
         lines += render.paragraph("", text, screen.width, style, 13)
-    return lines + render.paragraph("", _details(entry), screen.width, NOTE, 13)
+    details = _details(entry, found, told)
+    return lines + render.paragraph("", details, screen.width, NOTE, 13)
 
 
-def _details(entry: Entry) -> str:
-    """What was asked, the rule, and what the other accounts lacked."""
-    parts = [entry.job_name] if entry.job_name else []
+def _details(entry: Entry, found: Optional[Became], told: Told) -> str:
+    """What was asked, the rule, where it would have gone, and what the other accounts lacked."""
+    job_name = entry.job_name or (found.job.name if found else "")
+    parts = [job_name] if job_name else []
     asked = " ".join(
         f"{tres}={render.amount(tres, n)}"
         for tres, n in entry.tres.items()
@@ -370,15 +227,20 @@ def _details(entry: Entry) -> str:
     parts += [asked] if asked else []
     if entry.rule:
         parts.append(f"rule {entry.rule!r}")
-    chosen = f"{entry.account}/{entry.qos}"
+    one = _avoided.unrouted(entry, told.default_account)
+    moved = one is not None and one.place == entry.unrouted
+    if one is not None and moved:
+        why = f" [{one.reason}]" if one.reason else ""
+        parts.append(f"not {one.place}: {kind_of(one)[1]}{why}")
+    told_of = (f"{entry.account}/{entry.qos}", entry.unrouted if moved else "")
     lacking = []
     for name, verdict in entry.verdicts.items():
-        if name != chosen and verdict != core.FITS:
+        if name not in told_of and verdict != core.FITS:
             reason = entry.reasons.get(name)
             words = verdict.replace("_", " ")
             lacking.append(f"{name} {words}" + (f" [{reason}]" if reason else ""))
     parts += [", ".join(lacking)] if lacking else []
-    if not lacking or entry.action in ("pass", "refuse"):
+    if not (lacking or moved) or entry.action in ("pass", "refuse"):
         parts += [entry.why] if entry.why else []
     return "; ".join(parts)
 
@@ -390,9 +252,8 @@ def summary_lines(summary: Summary, screen: Screen, now: float) -> List[Text]:
     lines = render.paragraph(
         "", f"{render.many(total, 'decision')}: {counts}", screen.width, "bold"
     )
-    lines += render.paragraph("", _moved_words(summary), screen.width)
-    if summary.avoided_seconds >= 1:
-        lines += render.paragraph("", _avoided_words(summary), screen.width)
+    for text in _moved_words(summary):
+        lines += render.paragraph("", text, screen.width)
     for job, reason, seconds in summary.stuck:
         text = f"job {job} waiting for {render.seconds(seconds)}: {reason or 'no reason yet'}"
         lines += render.paragraph("", text, screen.width, "yellow")
@@ -409,30 +270,52 @@ def _noun(action: str) -> str:
     )
 
 
-def _moved_words(summary: Summary) -> str:
+def _moved_words(summary: Summary) -> List[str]:
+    """What was moved, what that was worth, and what it was not."""
     if not summary.moved:
-        return "none was moved to another account than sbatch alone would have used (*)"
+        return ["none was moved to another account than sbatch alone would have used (*)"]
     text = (
         f"{render.many(summary.moved, 'job')} moved (*) to another account than sbatch alone "
         "would have used"
     )
     if summary.waits:
-        at_once = sum(wait < _AT_ONCE for wait in summary.waits)
+        at_once = sum(wait < AT_ONCE for wait in summary.waits)
         middle = sorted(summary.waits)[len(summary.waits) // 2]
         text += (
             f"; of {len(summary.waits)} that started, {at_once} did within a minute "
             f"(median {render.seconds(middle)})"
         )
-    return text
+    found = [text, _instead_words(summary)]
+    if summary.avoided_seconds >= 1:
+        found.append(
+            f"waiting avoided, estimated: at least {render.seconds(summary.avoided_seconds)} in "
+            f"all, for {render.many(summary.avoided_jobs, 'job')} (until the last decision in a "
+            "row that found no room for as much; how long after is not known)"
+        )
+    if summary.in_vain:
+        found.append(
+            f"{render.many(summary.in_vain, 'moved job')} waited a minute or longer although "
+            "there was room without the move"
+        )
+    if summary.guessed and summary.default_account:
+        found.append(
+            f"({render.many(summary.guessed, 'job')} logged by an older version: the place is "
+            f"taken to be {summary.default_account}, your default account)"
+        )
+    return found
 
 
-def _avoided_words(summary: Summary) -> str:
-    return (
-        f"waiting avoided, estimated: at least {render.seconds(summary.avoided_seconds)} in all, "
-        f"for {render.many(summary.avoided_jobs, 'job')} that found {summary.default_account}, "
-        "your default account, full of others' jobs (until the last decision in a row that found "
-        "it so; how long after is not known)"
-    )
+def _instead_words(summary: Summary) -> str:
+    """``the places ...: 2 full of others' jobs (QOSGrpMemLimit 2), 1 free as well``."""
+    parts = []
+    for key, words in [*(row[1:] for row in INSTEAD), NOT_KNOWN]:
+        number = summary.instead.get(key, 0)
+        if number:
+            parts.append(f"{number} {words}")
+            if key == "full":
+                reasons = ", ".join(f"{name} {n}" for name, n in summary.full_reasons.items())
+                parts[-1] += f" ({reasons})"
+    return "the places where sbatch alone would have sent them were then: " + ", ".join(parts)
 
 
 # -- for programs --------------------------------------------------------------------------------
@@ -446,12 +329,16 @@ def as_json(
     return {
         "log": {"file": path, "decisions": len(log.entries), "bad_lines": log.bad},
         "accounting": {"trouble": told.trouble},
-        "decisions": [_decision_json(entry, found) for entry, found in pairs],
+        "decisions": [_decision_json(entry, found, told) for entry, found in pairs],
         "summary": {
             "actions": dict(summary.actions),
             "moved": summary.moved,
             "moved_started": len(summary.waits),
             "moved_waited_seconds": [round(wait) for wait in summary.waits],
+            "moved_from": dict(summary.instead),
+            "moved_from_full_reasons": dict(summary.full_reasons),
+            "moved_in_vain": summary.in_vain,
+            "moved_from_guessed": summary.guessed,
             "default_account": summary.default_account,
             "avoided_is_an_estimate": True,
             "avoided_jobs": summary.avoided_jobs,
@@ -474,7 +361,8 @@ def as_json(
     }
 
 
-def _decision_json(entry: Entry, found: Optional[Became]) -> Dict[str, object]:
+def _decision_json(entry: Entry, found: Optional[Became], told: Told) -> Dict[str, object]:
+    one = _avoided.unrouted(entry, told.default_account)
     data: Dict[str, object] = {
         "time": entry.at,
         "action": entry.action,
@@ -489,6 +377,7 @@ def _decision_json(entry: Entry, found: Optional[Became]) -> Dict[str, object]:
         "array_tasks": entry.array_tasks,
         "verdicts": dict(entry.verdicts),
         "reasons": dict(entry.reasons),
+        "unrouted": None if one is None else one._asdict(),
         "job": None,
     }
     if found is not None:

@@ -269,8 +269,8 @@ def _rules(accounts: List[Found]) -> List[str]:
         primary = "primary, "
         lines[0] += " `primary` puts every account's first QOS before any"
         lines[1:1] = [
-            "# account's second: burst is taken last, for jobs that find no other room now. To never",
-            "# use it, take it out of `qos` above.",
+            "# account's second: burst is taken last, for jobs that find no other room now. If it",
+            "# is never to be used, take it out of `qos` above.",
         ]
     lines += ["  - name: gpu jobs", '    when: {gpus: ">0"}']
     lines += [f"    order: [{primary}gpu, mem]  # most free GPUs first, then most free memory"]

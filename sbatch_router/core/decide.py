@@ -64,6 +64,8 @@ class Decision(Record):
     wait_seconds: int = 0
     #: Worth a line on stderr even when nothing changes (a blocked account that was kept).
     notes: Tuple[str, ...] = ()
+    #: ``account/qos`` that plain sbatch would have used, where one was chosen; empty: not known.
+    unrouted: str = ""
 
 
 def decide(
@@ -370,20 +372,20 @@ class _Deciding:
         self, action: str, chosen: Candidate, candidates: Tuple[Candidate, ...], why: str
     ) -> Decision:
         decision = self._decision(action, why, chosen.account, candidates=candidates)
-        return decision._replace(qos=chosen.qos, changed=self._changes(chosen))
+        unrouted = self._unrouted()
+        changed = unrouted != f"{chosen.account}/{chosen.qos}" if unrouted else None
+        return decision._replace(qos=chosen.qos, changed=changed, unrouted=unrouted)
 
-    def _changes(self, chosen: Candidate) -> Optional[bool]:
-        """Whether plain sbatch would have used another account or QOS; None: not known."""
+    def _unrouted(self) -> str:
+        """``account/qos`` that plain sbatch would have used; empty: not known."""
         account = self._asked_account() or self.snapshot.default_account
         if not isinstance(account, str):
-            return None
-        if account != chosen.account:
-            return True
+            return ""
         qos: object = self._asked_qos()
         if not qos:
             assoc = self.judge.assoc(account)
             qos = assoc.default_qos if assoc is not None else None
-        return qos != chosen.qos
+        return f"{account}/{qos if isinstance(qos, str) else ''}"
 
     def _decision(
         self,
@@ -432,9 +434,9 @@ def _facts(
     facts["user"] = user
     facts["array"] = request.array_tasks
     facts["partition"] = tuple(p.name for p in partitions)
-    name = request.given("job-name")
-    if name:
-        facts["job_name"] = name.value
+    name = request.job_name
+    if name is not None:
+        facts["job_name"] = name
     if need is not None and not need.doubts:
         facts["gpus"] = need.tres.get("gres/gpu", 0)
         facts["gpu_type"] = tuple(t[9:] for t in need.tres if t.startswith("gres/gpu:"))

@@ -220,17 +220,17 @@ def log_fields(decision: Decision, request: Request, snapshot: Snapshot) -> Dict
     need = decision.need
     verdicts = {_name(c): c.verdict for c in decision.candidates}
     reasons = {_name(c): c.reason for c in decision.candidates if c.reason}
-    name = request.given("job-name")
     return {
         "action": decision.action,
         "account": decision.account,
         "qos": decision.qos,
+        "unrouted": decision.unrouted,
         "partition": decision.partition,
         "rule": decision.rule,
         "why": decision.why,
         "changed": decision.changed,
         "exit_code": decision.exit_code,
-        "job_name": name.value if name else "",
+        "job_name": request.job_name or "",
         "tres": dict(need.tres) if need is not None else {},
         "array_tasks": request.array_tasks,
         "verdicts": verdicts,

@@ -33,6 +33,14 @@ class Request(Record):
     array_at_once: Optional[int] = None
     #: Snakemake's ``# properties = {...}`` line, parsed; empty when there is none.
     properties: Mapping[str, object] = {}
+    #: What sbatch calls a job that is given no name; empty where there is no call of sbatch.
+    script_name: str = ""
+
+    @property
+    def job_name(self) -> Optional[str]:
+        """The job's name, as sbatch would set it; None: not known."""
+        given = self.options.get("job-name")
+        return given.value if given else self.script_name or None
 
     def given(self, name: str) -> Optional[Given]:
         """The winning value of a long option, or None."""

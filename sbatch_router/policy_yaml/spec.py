@@ -49,7 +49,9 @@ MATCHERS: Tuple[Matcher, ...] = (
         "the job names none.",
     ),
     Matcher("array", "count", "Tasks of the job array; 1 for a job that is no array.", 1),
-    Matcher("job_name", "text", "The job's name, as sbatch would set it."),
+    Matcher(
+        "job_name", "text", "The job's name, as sbatch would set it: the script's without one."
+    ),
     Matcher("user", "text", "The user who submits."),
     Matcher(
         "rule",

@@ -58,7 +58,8 @@ def read_request(
     for name, value in line.options:
         merge.set(name, value, "cli")
     merge.check(environ)
-    return merge.request(properties)
+    name = argv[line.operands].rpartition("/")[2] if line.operands < len(argv) else "sbatch"
+    return merge.request(properties, "wrap" if wrap else name)
 
 
 class Merge:
@@ -135,7 +136,7 @@ class Merge:
             if name != firm[0]:
                 self.inspect(name, options.pop(name).value)
 
-    def request(self, properties: Mapping[str, object]) -> Request:
+    def request(self, properties: Mapping[str, object], name: str) -> Request:
         """The finished request."""
         tasks, at_once = 1, None
         array = self.options.get("array")
@@ -144,4 +145,4 @@ class Merge:
                 tasks, at_once, _ = count_array(array.value)
             except ValueError as error:
                 self.doubts.append(str(error))
-        return Request(self.options, tuple(self.doubts), tasks, at_once, properties)
+        return Request(self.options, tuple(self.doubts), tasks, at_once, properties, name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sbatch_router import policyfile
-from sbatch_router.cli import _decisions, history
+from sbatch_router.cli import _avoided, _decisions, _summary, history
 from sbatch_router.cli._decisions import Became, Entry
 from sbatch_router.cli._sacct import JobRow
 
@@ -34,8 +34,8 @@ def ran(ident: int, submit: float, wait: float | None, **fields: Any) -> Became:
     return Became(row._replace(**fields), "sure")
 
 
-def told(*became: Any, default: str = "clive") -> history.Told:
-    return history.Told(became, default)
+def told(*became: Any, default: str = "clive") -> _summary.Told:
+    return _summary.Told(became, default)
 
 
 def test_avoided_waiting_is_the_least_it_can_be() -> None:
@@ -45,18 +45,73 @@ def test_avoided_waiting_is_the_least_it_can_be() -> None:
         entry(BASE + 500),
     ]  # fmt: skip
     jobs = [ran(n, e.at, 10) for n, e in enumerate(entries)]
-    found = history.summarise(entries, told(*jobs), BASE + 1000)
+    found = _summary.summarise(entries, told(*jobs), BASE + 1000)
     assert (found.moved, list(found.waits)) == (5, [10] * 5)
     # 240 + 140 for the first two; the third was the last in its row; the fifth stands alone.
     assert (found.avoided_jobs, found.avoided_seconds) == (4, 380)
-    assert history.summarise(entries, told(*jobs, default=""), 0).avoided_jobs == 0
-    assert history.summarise(entries, told(*jobs, default="other"), 0).avoided_jobs == 0
+    assert _summary.summarise(entries, told(*jobs, default=""), 0).avoided_jobs == 0
+    assert _summary.summarise(entries, told(*jobs, default="other"), 0).avoided_jobs == 0
+
+
+def test_the_place_is_where_the_job_would_have_gone() -> None:
+    """Not the default account, where a script or a variable named another."""
+    other = {"maigan/maigan": "fits", "clive/clive": "fits", "brusko/brusko": "waits_others"}
+    entries = [
+        entry(BASE + at, unrouted="brusko/brusko", verdicts=other, reasons={"brusko/brusko": "R"})
+        for at in (0, 100)
+    ]
+    entries.append(entry(BASE + 200, "fits", unrouted="clive/clive"))
+    entries.append(entry(BASE + 300, unrouted="dept/normal"))
+    entries.append(entry(BASE + 400, "never", unrouted="clive/clive"))
+    jobs = [ran(n, e.at, 10) for n, e in enumerate(entries)]
+    found = _summary.summarise(entries, told(*jobs), BASE + 1000)
+    assert found.instead == {"full": 2, "room": 1, "not_known": 1, "never": 1}
+    assert found.full_reasons == {"R": 2}
+    assert (found.avoided_jobs, found.avoided_seconds, found.guessed) == (2, 90, 0)
+
+
+def test_only_jobs_that_asked_for_no_more_show_that_it_was_still_full() -> None:
+    def asked(at: float, mem: int, **more: Any) -> Entry:
+        return entry(BASE + at, unrouted="clive/clive", tres={"mem": mem}, **more)
+
+    entries = [asked(0, 100), asked(10, 50), asked(20, 200), asked(30, 60, changed=False)]
+    instead = [_avoided.unrouted(e, "") for e in entries]
+    assert _avoided.full_until(entries, instead) == {0: BASE + 30, 1: BASE + 10, 2: BASE + 30}
+    # A QOS of the same account that has room is another place.
+    entries[1] = asked(10, 50, verdicts={"clive/clive": "waits_others", "clive/clive-b": "fits"})
+    assert _avoided.full_until(entries, instead)[0] == BASE + 30
+    entries[3] = asked(30, 60, verdicts={"clive/clive": "fits"}, changed=False)
+    assert _avoided.full_until(entries, instead)[0] == BASE + 10
+
+
+def test_a_move_that_was_worth_nothing_is_told() -> None:
+    entries = [entry(BASE + n, "fits", unrouted="clive/clive") for n in range(3)]
+    pending = ran(3, BASE + 2, None, state="PENDING", reason="Priority")
+    jobs = [ran(1, BASE, 59), ran(2, BASE + 1, 60), pending]
+    found = _summary.summarise(entries, told(*jobs), BASE + 100)
+    assert (found.in_vain, found.avoided_jobs, found.avoided_seconds) == (2, 0, 0)
+    words = history._moved_words(found)
+    assert (
+        words[1] == "the places where sbatch alone would have sent them were then: 3 free as well"
+    )
+    assert words[2].startswith("2 moved jobs waited a minute or longer although there was room ")
+
+
+def test_lines_of_an_older_version() -> None:
+    entries = [entry(BASE), entry(BASE + 100)]
+    found = _summary.summarise(entries, told(ran(1, BASE, 0), ran(2, BASE + 100, 0)), BASE + 200)
+    assert (found.guessed, found.avoided_seconds) == (2, 100)
+    assert history._moved_words(found)[-1] == (
+        "(2 jobs logged by an older version: the place is taken to be clive, your default account)"
+    )
+    unknown = _summary.summarise(entries, told(None, None, default=""), BASE + 200)
+    assert (unknown.instead, unknown.avoided_jobs) == ({"not_known": 2}, 0)
 
 
 def test_only_moved_jobs_that_started_count() -> None:
     entries = [entry(BASE, changed=False), entry(BASE + 1), entry(BASE + 9)]
     jobs = [ran(1, BASE, 0), ran(2, BASE + 1, None, state="PENDING", reason="Priority"), None]
-    found = history.summarise(entries, told(*jobs), BASE + 500)
+    found = _summary.summarise(entries, told(*jobs), BASE + 500)
     assert (found.moved, list(found.waits), found.avoided_jobs) == (2, [], 0)
     assert found.stuck == [("2", "Priority", 499.0)]
 
@@ -75,7 +130,7 @@ def many(share: float, number: int, days: float) -> list[Entry]:
      (1.0, 500, 1, False)],
 )  # fmt: skip
 def test_chronically_full(share: float, number: int, days: float, chronic: bool) -> None:
-    assert [c.account for c in history.chronic(many(share, number, days))] == (
+    assert [c.account for c in _summary.chronic(many(share, number, days))] == (
         ["clive"] if chronic else []
     )
 
@@ -85,13 +140,13 @@ def test_an_account_with_room_in_its_burst_is_not_full() -> None:
         e._replace(verdicts={"clive/clive": "waits_others", "clive/clive-b": "fits"})
         for e in many(1.0, 20, 10)
     ]
-    assert history.chronic(entries) == []
+    assert _summary.chronic(entries) == []
     never = [e._replace(verdicts={"clive/clive": "never"}) for e in entries]
-    assert history.chronic(never) == []
+    assert _summary.chronic(never) == []
 
 
 def test_the_lines_to_add_are_a_policy() -> None:
-    (found,) = history.chronic(many(0.9, 20, 10))
+    (found,) = _summary.chronic(many(0.9, 20, 10))
     lines = ["version: 1", "blocked:", *found.yaml(BASE + 10 * DAY)]
     (blocked,) = policyfile.loads("\n".join(lines)).blocked
     assert (blocked.account, blocked.since, blocked.review) == ("clive", "2027-01-25", "2027-04-25")
@@ -174,16 +229,24 @@ def test_what_became_of_real_jobs(cli: Cli) -> None:
     data = until(settled)
     first, second, third, fourth = data["decisions"]
     assert (first["changed"], first["account"], first["job"]["match"]) == (True, "maigan", "sure")
+    full = {"place": "clive/clive", "verdict": "waits_others", "reason": "QOSGrpMemLimit"}
+    # A task of the array would fit beside bob's job, but for the kept job, which waits there.
+    mine = {"place": "clive/clive", "verdict": "waits_mine", "reason": ""}
+    assert [d["unrouted"] for d in data["decisions"]] == [full, None, mine, None]
+    assert data["summary"]["moved_from"] == {"full": 1, "own_jobs": 1}
     assert [d["job"] and d["job"]["id"] for d in data["decisions"]] == [*ids, None]
     assert first["job"]["waited_seconds"] is not None
     assert second["job"]["reason"] == "QOSGrpMemLimit"
     assert (third["array_tasks"], fourth["exit_code"]) == (3, 77)
     assert data["summary"]["actions"] == {"route": 2, "keep": 1, "refuse": 1}
-    assert data["summary"]["default_account"] == "clive"
+    assert data["summary"]["moved_from_full_reasons"] == {"QOSGrpMemLimit": 1}
     shown = cli.run("history", "--ascii")
     assert (shown.rc, shown.err) == (0, "")
     assert max(map(len, shown.out.splitlines())) <= 80
     assert f"{ids[0]}  sent to maigan/maigan *  started after " in shown.out
+    text = " ".join(shown.out.split())
+    assert "not clive/clive: full of others' jobs [QOSGrpMemLimit]" in text
+    assert "were then: 1 full of others' jobs (QOSGrpMemLimit 1), 1 busy with your own" in text
     assert f"{ids[1]}  kept in clive" in shown.out
     assert "QOSGrpMemLimit" in shown.out
     assert "4 decisions: 2 sent, 1 kept, 1 refused\n" in shown.out

@@ -169,7 +169,8 @@ def test_burst_is_taken_last(cli: Cli) -> None:
     """The policy that `init` writes, job by job, as slurmctld sees them."""
     assert cli.run("init").rc == 0
     path = cli.cluster.home("alice") / ".config/sbatch-router/policy.yaml"
-    path.write_text(path.read_text() + "cache: 0\n")
+    other = "blocked: [{account: other, reason: another test's}]\n"
+    path.write_text(path.read_text() + other + "cache: 0\n")
     went = []
     for _ in range(5):
         done = cli.sbatch("--mem=300G", "-c2", "--wrap", "sleep 300")

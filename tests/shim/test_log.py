@@ -63,11 +63,38 @@ def test_what_is_logged_of_each_kind_of_decision(bed: Bed, home: Path) -> None:
     first = found[0]
     assert (first["job_name"], first["rule"], first["changed"]) == ("routed", "all", True)
     assert first["tres"]["mem"] == 10
+    # Where plain sbatch would have gone, where another place was chosen.
+    assert [e["unrouted"] for e in found] == ["clive/clive", "", "", "", ""]
     assert first["verdicts"] == {"clive/clive": "waits_others", "maigan/maigan": "fits"}
     assert first["reasons"] == {"clive/clive": "QOSGrpMemLimit"}
     assert found[1]["array_tasks"] == 3
     assert [e["timestamp"] for e in found] == sorted(e["timestamp"] for e in found)
     assert log_of(home).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_name_is_the_one_that_sbatch_gives(bed: Bed, home: Path) -> None:
+    script = bed.write_script("na me.sh", "#!/bin/sh\nsleep 300\n")
+    directive = bed.write_script("named.sh", "#!/bin/sh\n#SBATCH -J inside\nsleep 300\n")
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((script, "argument"), {}),
+        (("--wrap", "true"), {}),
+        ((), {"input": b"#!/bin/sh\ntrue\n"}),
+        ((directive,), {}),
+        (("-J", "given", directive), {}),
+        ((script,), {"env": {"SBATCH_JOB_NAME": "env"}}),
+        (("-J", "", script), {}),
+    ]
+    jobs = []
+    for args, options in calls:
+        env = {"HOME": str(home), **options.pop("env", {})}
+        done = bed.sbatch("-H", "--mem=10M", *args, policy=POLICY, env=env, **options)
+        jobs.append(done.job)
+    names = dict(
+        line.split(" ", 1)
+        for line in bed.cluster.run("squeue", "-h", "-o", "%A %j").stdout.splitlines()
+    )
+    assert [e["job_name"] for e in entries(log_of(home))] == [names[job] for job in jobs]
+    assert names[jobs[0]] == "na me.sh"
 
 
 def test_appends_of_many_at_once_do_not_mix(bed: Bed, home: Path) -> None:
