@@ -32,6 +32,7 @@ class LazyGroup(click.Group):
         """Run the command; a bug of ours is one line, unless SBATCH_ROUTER_DEBUG is set."""
         try:
             try:
+                _start_the_clock()
                 return super().invoke(ctx)
             finally:
                 # Here an output that is full is an error of ours, not a note at the exit.
@@ -54,6 +55,15 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{text}; {hint}") from None
 
 
+def _start_the_clock() -> None:
+    from ..slurm.patience import begin
+
+    try:
+        begin()
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sbatch-router")
 def group() -> None:
@@ -70,6 +80,13 @@ def group() -> None:
       sbatch-router explain job.sh   see where a job would go, and why
       sbatch-router install-shim ~/bin
       sbatch-router doctor           when something does not work
+
+    \b
+    Environment:
+      SBATCH_ROUTER=off       submit as if the router were not there
+      SBATCH_ROUTER_POLICY    the policy file
+      SBATCH_ROUTER_TIMEOUT   seconds that a command waits for Slurm in all (5)
+      SBATCH_ROUTER_DEBUG=1   tracebacks for bugs of ours
 
     \b
     Files:

@@ -29,13 +29,11 @@ from ..core.tres import UNKNOWN, Limit
 from ..host import in_time, lives, user_name
 from ..refusal import shown_name
 from ..slurm.collect import collect_live, collect_site
+from ..slurm.patience import conf_trouble, left
 from ..state import StateError, directory, load
 
 if TYPE_CHECKING:
     from ..core.tres import Amount
-
-#: Seconds: nobody's job waits for this.
-SCONTROL, SACCTMGR = 10.0, 20.0
 
 #: Kinds that count what is used, strongest scope first. Per user and account rows are mine.
 _GRP_TRES = ("GrpTRES", "GrpTRESRunMins", "GrpTRESMins")
@@ -93,8 +91,13 @@ def me() -> str:
 
 
 def ask_site(user: str = "") -> Site:
-    """What changes seldom. Takes as long as sacctmgr takes."""
-    return collect_site(user or me(), SCONTROL, SACCTMGR, time.time())
+    """What changes seldom."""
+    trouble = conf_trouble()
+    if trouble:
+        return Site(
+            time.time(), user or me(), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, (trouble,)
+        )
+    return collect_site(user or me(), left(), left(), time.time())
 
 
 def ask_live(site: Site, accounts: Iterable[str], qos: Iterable[str]) -> Snapshot:
@@ -103,7 +106,7 @@ def ask_live(site: Site, accounts: Iterable[str], qos: Iterable[str]) -> Snapsho
         # Nothing answered a moment ago: do not wait for the same silence twice.
         return unanswered(site, time.time())
     return collect_live(
-        site, accounts, qos, site.user, os.geteuid(), SCONTROL, time.time(), everyone=True
+        site, accounts, qos, site.user, os.geteuid(), left(), time.time(), everyone=True
     )
 
 

@@ -11,7 +11,8 @@ import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..core.tres import parse_mem, parse_tres
-from ..slurm.run import query_environment, run_all
+from ..slurm.patience import conf_trouble, left
+from ..slurm.run import NO_ANSWER, query_environment, run_all
 
 #: What no job name, account or reason contains.
 _SEPARATOR = "\x1f"
@@ -21,8 +22,9 @@ _FIELDS = (
 )  # fmt: skip
 #: 22.05 and older know it; the reason is then squeue's alone.
 _OPTIONAL = ("Reason",)
-#: Seconds: slurmdbd may be slow, and nobody's job waits for this.
+#: Seconds for many jobs, once slurmdbd has shown that it answers.
 TIMEOUT = 30.0
+_PING = ("sacctmgr", "-nP", "show", "cluster", "format=cluster")
 
 
 class JobRow(NamedTuple):
@@ -77,6 +79,12 @@ def req_mem(text: str, cpus: int, nodes: int) -> Optional[int]:
 
 def ask(user: str, since: float, until: Optional[float] = None) -> Accounting:
     """The user's jobs that were there between two times, as sacct knows them."""
+    stuck = conf_trouble()
+    if not stuck:
+        (ping,) = run_all([_PING], left())
+        stuck = ping.trouble if NO_ANSWER in ping.trouble else ""
+    if stuck:
+        return Accounting((), stuck)
     fields = list(_FIELDS)
     answer = _run(user, since, until, fields)
     if answer[1] and "nvalid field" in answer[1]:
@@ -232,7 +240,10 @@ def queue() -> Accounting:
     env = query_environment(posix.environ)
     env[b"SLURM_TIME_FORMAT"] = b"%s"
     command = ["squeue", "--me", "--local", "-a", "-h", "-t", "all", "-O", wanted]
-    (done,) = run_all([command], TIMEOUT, env=env)
+    trouble = conf_trouble()
+    if trouble:
+        return Accounting((), trouble)
+    (done,) = run_all([command], left(), env=env)
     return parse_queue(done.out)._replace(trouble=done.trouble)
 
 

@@ -26,8 +26,9 @@ class Told(NamedTuple):
 
     became: Sequence[Optional[Became]]
     default_account: str
-    #: Why ended jobs are not known.
+    #: Why ended jobs are not known, and why those that still wait are not.
     trouble: str = ""
+    queue_trouble: str = ""
 
 
 def waited(entry: Entry, job: JobRow) -> Optional[float]:

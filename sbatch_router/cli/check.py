@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 from pathlib import Path
-from typing import Iterable, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import click
 
 from .. import cases, policyfile
 from ..policyfile import Checked, Finding
+
+if TYPE_CHECKING:
+    from ..core.snapshot import Site
 
 
 @click.command("check")
@@ -24,8 +28,9 @@ def command(ctx: click.Context, live: bool, files: Tuple[str, ...]) -> None:
     do not fail.
     """
     failed = False
+    ask = _asking() if live else None
     for file in _in_order(files or _used()):
-        lines, bad = _cases(file) if file.endswith(cases.SUFFIX) else _policy(file, live)
+        lines, bad = _cases(file) if file.endswith(cases.SUFFIX) else _policy(file, ask)
         failed = failed or bad
         for line in lines:
             click.echo(line)
@@ -52,13 +57,20 @@ def _in_order(files: Iterable[str]) -> Iterator[str]:
     return (name for name in names if name not in with_policy)
 
 
-def _policy(file: str, live: bool) -> Tuple[List[str], bool]:
+def _asking() -> Callable[[], Site]:
+    """Slurm is asked once, for the first file that can be compared with it."""
+    from ._pools import ask_site
+
+    return functools.lru_cache(maxsize=1)(ask_site)
+
+
+def _policy(file: str, ask: Optional[Callable[[], Site]]) -> Tuple[List[str], bool]:
     """The lines about one policy, and whether it failed."""
     checked = _examine(file)
     findings = [*checked.errors, *checked.warnings]
-    if live and checked.policy is not None:
-        from .check_live import ask, live_findings
+    if ask is not None and checked.policy is not None:
         from .check_live import drift_findings as drift
+        from .check_live import live_findings
 
         site = ask()
         findings += live_findings(checked.policy, checked.lines, site)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import time
 from typing import Dict, List, Mapping, Sequence, Set, Tuple
 
 from ..core.match import glob
@@ -12,17 +9,7 @@ from ..core.policy import Account, Policy, Test
 from ..core.snapshot import Assoc, Config, Site
 from ..core.tres import Unknown
 from ..policy_yaml.findings import Finding, Report, nearest
-
-#: Seconds: nobody's job waits for this.
-_SCONTROL, _SACCTMGR = 10.0, 30.0
-
-
-def ask() -> Site:
-    """What Slurm knows, for the user who runs this."""
-    from ..slurm.collect import collect_site
-
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    return collect_site(user, _SCONTROL, _SACCTMGR, time.time())
+from ..slurm.patience import explain
 
 
 def live_findings(policy: Policy, lines: Mapping[str, int], site: Site) -> List[Finding]:
@@ -34,10 +21,13 @@ def live_findings(policy: Policy, lines: Mapping[str, int], site: Site) -> List[
     report = Report(policy.files[0] if policy.files else "policy")
     report.at.update(lines)
     _settings(site, report)
-    if isinstance(site.assocs, Unknown):
-        why = "; ".join(site.troubles) or "Slurm did not tell"
-        report.error(report.line("accounts"), "accounts", f"cannot be checked: {why}")
-    else:
+    if isinstance(site.assocs, Unknown) or isinstance(site.config, Unknown):
+        why = explain(site.troubles)
+        told = isinstance(site.assocs, Unknown)
+        what = "cannot be checked" if told else "limits and partitions cannot be checked"
+        message = f"{what}: {why}; see `sbatch-router doctor`"
+        report.error(report.line("accounts"), "accounts", message)
+    if not isinstance(site.assocs, Unknown):
         _accounts(policy, site, site.assocs, report)
     _partitions(policy, site, report)
     _gpu_types(policy, site, report)
@@ -118,7 +108,8 @@ def _qos(account: Account, mine: Sequence[Assoc], path: str, site: Site, report:
 
 def _partitions(policy: Policy, site: Site, report: Report) -> None:
     if isinstance(site.partitions, Unknown):
-        report.warn("rules", "partitions cannot be checked: Slurm did not tell them")
+        if not isinstance(site.config, Unknown):
+            report.warn("rules", "partitions cannot be checked: Slurm did not tell them")
         return
     names = sorted(site.partitions)
     for path, test in _tests(policy, "partition"):

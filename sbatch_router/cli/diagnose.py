@@ -16,6 +16,7 @@ from ..core.report import amount, tres_words
 from ..diagnosis import MOVABLE, Finding, diagnose, in_policy
 from ..live import Desk, Now
 from ..moves import base_id
+from ..slurm.patience import explain
 from ..slurm.queue import Detail, Running, everyone_running, my_details
 from . import _policy
 from .live_accounts import UNAVAILABLE
@@ -70,8 +71,8 @@ def look(policy: Policy) -> Optional[Seen]:
     now = desk.look()
     jobs = now.snapshot.jobs
     if not isinstance(jobs, tuple):
-        troubles = "; ".join(now.snapshot.troubles) or "squeue did not answer"
-        click.echo(f"Error: your jobs are not known: {troubles}; is slurmctld up?", err=True)
+        why = explain(now.snapshot.troubles)
+        click.echo(f"Error: your jobs are not known: {why}; see `sbatch-router doctor`", err=True)
         return None
     pending = waiting(jobs)
     strangers = _strangers(pending, now)

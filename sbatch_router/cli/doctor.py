@@ -17,6 +17,7 @@ import click
 from .. import policyfile, shim, shimfile, state
 from ..core.snapshot import Config, Site, Snapshot
 from ..decisionlog import log_path
+from ..slurm.patience import conf_trouble, explain, left
 from ..slurm.run import run_all
 from . import _policy as policies
 from . import _pools
@@ -26,8 +27,6 @@ from ._render import BAD, GOOD, NOTE, Screen
 
 OK, WARN, FAIL, SKIP = "ok", "warning", "failed", "skipped"
 
-#: Seconds for `import pyslurm`, which may hang or end its process.
-PYSLURM_SECONDS = 15.0
 #: Milliseconds from which slurmctld's answer is called slow: the shim waits for 2 s at most.
 SLOW_MS = 500.0
 #: File systems on which a lock may be late, lost or slow.
@@ -126,10 +125,13 @@ class Doctor:
         self.live: Optional[Snapshot] = None
         self.missing: List[str] = []
         self.release = ""
+        #: Why SLURM_CONF can be none.
+        self.conf = ""
 
     def examine(self) -> List[Finding]:
         checks: Tuple[Tuple[str, Callable[[], None]], ...] = (
             ("Slurm's commands", self._commands),
+            ("slurm.conf", self._conf),
             ("slurmctld", self._controller),
             ("slurmdbd", self._accounting),
             ("enforcement", self._enforcement),
@@ -170,17 +172,24 @@ class Doctor:
             places = ", ".join(sorted({os.path.dirname(path) for path in where.values() if path}))
             self._add("Slurm's commands", OK, f"in {places}")
 
+    def _conf(self) -> None:
+        self.conf = conf_trouble()
+        if self.conf:
+            self._add("slurm.conf", FAIL, self.conf, "unset SLURM_CONF, or load the Slurm module")
+
     def _controller(self) -> None:
-        if "scontrol" in self.missing:
-            self._add("slurmctld", SKIP, "scontrol is missing")
+        if "scontrol" in self.missing or self.conf:
+            why = "slurm.conf cannot be read" if self.conf else "scontrol is missing"
+            self._add("slurmctld", SKIP, why)
             return
         began = time.monotonic()
-        (ping,) = run_all([["scontrol", "ping"]], _pools.SCONTROL)
+        (ping,) = run_all([["scontrol", "ping"]], left())
         took = (time.monotonic() - began) * 1000
         text = ping.out.decode("utf-8", "replace")
         if ping.trouble or " UP" not in text:
-            said = (text + ping.err.decode("utf-8", "replace")).strip().splitlines()
-            why = ping.trouble or (said[-1] if said else "it does not answer")
+            # What it prints says more than that it failed: "Slurmctld(primary) at n1 is DOWN".
+            said = text.strip().splitlines()
+            why = said[-1] if said else ping.trouble or "it does not answer"
             where = os.environ.get("SLURM_CONF")
             hint = f" (SLURM_CONF={where})" if where else ""
             self._add("slurmctld", FAIL, why + hint, "scontrol ping", took)
@@ -202,16 +211,14 @@ class Doctor:
         if self.site is None:
             self._add("slurmdbd", SKIP, "slurmctld does not answer")
             return
-        began = time.monotonic()
-        (done,) = run_all(
-            [["sacctmgr", "-nP", "show", "cluster", "format=cluster"]], _pools.SACCTMGR
-        )
-        took = (time.monotonic() - began) * 1000
         site = self.site
         if not isinstance(site.assocs, dict):
-            why = done.trouble or "; ".join(site.troubles)
-            self._add("slurmdbd", FAIL, why, f"sacctmgr show assoc user={site.user}", took)
+            why = explain(site.troubles)
+            self._add("slurmdbd", FAIL, why, f"sacctmgr show assoc user={site.user}")
             return
+        began = time.monotonic()
+        run_all([["sacctmgr", "-nP", "show", "cluster", "format=cluster"]], left())
+        took = (time.monotonic() - began) * 1000
         own = sorted({a.account for a in site.assocs.values() if a.user == site.user})
         text = f"{site.user} has {render.many(len(own), 'account')}: {', '.join(own)}"
         if len(own) < 2:
@@ -254,6 +261,9 @@ class Doctor:
 
     def _pyslurm(self) -> None:
         """In a child: importing it may end the process, or hang."""
+        if self.conf:
+            self._add("pyslurm", SKIP, "slurm.conf cannot be read")
+            return
         code = "import pyslurm; print('version', pyslurm.__version__)"
         began = time.monotonic()
         try:
@@ -261,11 +271,11 @@ class Doctor:
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=PYSLURM_SECONDS,
+                timeout=left(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            text = f"its import did not end within {PYSLURM_SECONDS:.0f} s; scontrol is used"
+            text = "its import does not come to an end; scontrol is used"
             self._add("pyslurm", WARN, text, "source: scontrol in the policy")
             return
         took = (time.monotonic() - began) * 1000
@@ -301,9 +311,12 @@ class Doctor:
         if real is None:
             load = "load the Slurm module, or add its bin directory to PATH"
             self._add("real sbatch", FAIL, "not in PATH", load)
+        elif self.conf:
+            self._add("real sbatch", SKIP, f"{real} cannot run without slurm.conf")
+            real = None
         else:
             began = time.monotonic()
-            (done,) = run_all([[real, "--version"]], _pools.SCONTROL)
+            (done,) = run_all([[real, "--version"]], left())
             took = (time.monotonic() - began) * 1000
             if done.trouble:
                 self._add("real sbatch", FAIL, f"{real}: {done.trouble}", f"{real} --version", took)
@@ -347,7 +360,7 @@ class Doctor:
             self._add("shim", OK, f"{path} is first in PATH")
             return
         began = time.monotonic()
-        (done,) = run_all([[path, "--version"]], _pools.SCONTROL)
+        (done,) = run_all([[path, "--version"]], left())
         took = (time.monotonic() - began) * 1000
         said = _first_line(done.err)
         if done.trouble or said:

@@ -21,6 +21,7 @@ from ..core.policy import Blocked, Policy, Rule
 from ..core.report import as_json, holding
 from ..core.tres import UNKNOWN
 from ..slurm.options import parse
+from ..slurm.patience import explain as stuck
 from ..slurm.script import respool_stdin, script_path
 from . import _policy as policies
 from . import _render as render
@@ -172,7 +173,7 @@ class _Page:
         facts += [("rule", text) for text in rule_words(self.found, self.policy)]
         facts += [("script", text) for text in _missing_script(self.argv)]
         facts.append(("usage", _source(self.found, self.now)))
-        facts += [("trouble", text) for text in snapshot.troubles if text not in decision.why]
+        facts += [("trouble", text) for text in _troubles(snapshot.troubles, decision.why)]
         doubts = list(request.doubts)
         if decision.need is not None:
             doubts += decision.need.doubts
@@ -231,6 +232,14 @@ class _Page:
         """The policy's block, if that is why the account is left out."""
         blocked = self.policy.blocked
         return next((b for b in blocked if b.account == candidate.account), None)
+
+
+def _troubles(troubles: Sequence[str], why: str) -> List[str]:
+    """What Slurm did not tell, as far as the decision's `why` does not say it."""
+    where = stuck(troubles) if troubles else ""
+    if where != "; ".join(dict.fromkeys(troubles)):
+        return [where]
+    return [text for text in troubles if text not in why]
 
 
 def _missing_script(argv: Sequence[str]) -> List[str]:

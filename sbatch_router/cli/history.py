@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..core import decide as core
 from ..decisionlog import log_path
+from ..slurm.patience import explain
 from . import _avoided, _decisions, _pools, _sacct
 from . import _policy as policies
 from . import _render as render
@@ -106,8 +107,10 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
         where = "" if os.path.lexists(path) else "; see `sbatch-router doctor`"
         click.echo(f"nothing was decided since {_day(start)} ({path}){where}", err=True)
         return
-    if told.trouble:
-        click.echo(f"warning: what became of ended jobs is not known: {told.trouble}", err=True)
+    for what, trouble in (("ended", told.trouble), ("waiting", told.queue_trouble)):
+        if trouble:
+            words = f"what became of {what} jobs is not known: {explain([trouble])}"
+            click.echo(f"warning: {words}; see `sbatch-router doctor`", err=True)
     screen = Screen(plain)
     limit = 20 if number is None else number or len(log.entries)
     screen.lines(page(log.entries, told, summary, limit, screen, now))
@@ -121,12 +124,15 @@ def _ask(entries: Sequence[Entry], now: float) -> Told:
     if not entries:
         return Told((), "")
     user = _pools.me()
-    accounting, queued = _sacct.ask(user, entries[0].at - 60), _sacct.queue()
-    if accounting.trouble and queued.trouble:
-        return Told([None] * len(entries), "", accounting.trouble)
-    became = _decisions.match(entries, _sacct.known_jobs(accounting, queued))
+    # Last what may take long: a large accounting is no reason not to wait.
+    queued = _sacct.queue()
     unsaid = any(entry.changed and not entry.unrouted for entry in entries)
-    return Told(became, _default_account(user) if unsaid else "", accounting.trouble)
+    default = _default_account(user) if unsaid and not queued.trouble else ""
+    accounting = _sacct.ask(user, entries[0].at - 60)
+    if accounting.trouble and queued.trouble:
+        return Told([None] * len(entries), "", accounting.trouble, queued.trouble)
+    became = _decisions.match(entries, _sacct.known_jobs(accounting, queued))
+    return Told(became, default, accounting.trouble, queued.trouble)
 
 
 def _default_account(user: str) -> str:
@@ -329,6 +335,7 @@ def as_json(
     return {
         "log": {"file": path, "decisions": len(log.entries), "bad_lines": log.bad},
         "accounting": {"trouble": told.trouble},
+        "queue": {"trouble": told.queue_trouble},
         "decisions": [_decision_json(entry, found, told) for entry, found in pairs],
         "summary": {
             "actions": dict(summary.actions),

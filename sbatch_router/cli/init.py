@@ -13,6 +13,7 @@ from ..core.policy import Blocked
 from ..core.snapshot import Assoc, Config, Qos, Scope, Site, Snapshot
 from ..core.tres import format_mem
 from ..policy_yaml.values import name as valid_name
+from ..slurm.patience import explain
 from . import _policy as policies
 from . import _pools
 from ._render import many, minutes
@@ -60,6 +61,8 @@ def command(output: Optional[str]) -> None:
         )
     site = _pools.ask_site()
     found = _accounts(site)
+    if not isinstance(site.config, Config):
+        policies.warn([f"limits are as slurmdbd has them: {explain(site.troubles)}"])
     names = [account.name for account in found]
     wanted = [qos for account in found for qos in account.every]
     text = policy_text(found, site, _pools.ask_live(site, names, wanted), _site_blocks())
@@ -92,9 +95,9 @@ class Found(NamedTuple):
 def _accounts(site: Site) -> List[Found]:
     """The user's accounts, the default one first. Raises `click.ClickException`."""
     if not isinstance(site.assocs, dict):
-        why = "; ".join(site.troubles) or "Slurm did not tell"
         raise click.ClickException(
-            f"your Slurm accounts are not known: {why}; see `sbatch-router doctor`"
+            f"your Slurm accounts are not known: {explain(site.troubles)}; see "
+            "`sbatch-router doctor`"
         )
     own: Dict[str, List[Assoc]] = {}
     for (account, user, _), assoc in site.assocs.items():

@@ -12,6 +12,7 @@ import click
 
 from .. import accounts
 from ..live import Desk
+from ..slurm.patience import explain
 from . import _policy
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def say_left_out(found: List[AccountNow]) -> List[AccountNow]:
 
 def nothing_known(now: Now) -> str:
     """Why there is no account to tell of."""
-    troubles = "; ".join(now.snapshot.troubles)
+    why = f": {explain(now.snapshot.troubles)}" if now.snapshot.troubles else ""
     return (
-        f"no account's use is known{': ' + troubles if troubles else ''}; "
+        f"no account's use is known{why}; "
         "see `sbatch-router doctor` and `sbatch-router check --live`"
     )
 

@@ -14,6 +14,7 @@ import click
 from ..core.report import tres_words
 from ..diagnosis import MOVABLE, OTHERS, Finding, diagnose, in_policy, is_part
 from ..moves import FAILED, MOVED, NO_ROOM, Mover, Outcome
+from ..slurm.run import NO_ANSWER
 from . import _policy
 from .diagnose import Seen, look, names
 from .live_accounts import UNAVAILABLE, aligned
@@ -104,7 +105,15 @@ def plan(stuck: Sequence[Finding]) -> List[Outcome]:
 def move(stuck: Sequence[Finding], seen: Seen) -> List[Outcome]:
     """Move them one by one, in the order they wait."""
     mover = Mover(seen.desk, seen.now.snapshot, seen.details)
-    return [mover.move(finding.job) for finding in stuck]
+    outcomes: List[Outcome] = []
+    for finding in stuck:
+        if outcomes and NO_ANSWER in outcomes[-1].why:
+            # It would wait for the same silence.
+            why = outcomes[-1].why
+            outcomes.append(Outcome(finding.job, FAILED, why=why))
+        else:
+            outcomes.append(mover.move(finding.job))
+    return outcomes
 
 
 def table(outcomes: Sequence[Outcome], dry_run: bool) -> List[str]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..core.policy import Policy
 from ..core.snapshot import Config, Site, Snapshot
+from ..slurm.patience import begin, explain
 from . import _policy as policies
 from . import _pools
 from . import _render as render
@@ -72,8 +73,7 @@ def command(as_data: bool, watch: Optional[float], plain: bool) -> None:
         screen = Screen(plain)
         screen.lines(page(look, screen))
     if not isinstance(look.snapshot.assocs, dict) or not isinstance(look.snapshot.qos, dict):
-        why = "; ".join(look.snapshot.troubles) or "Slurm did not tell"
-        raise click.ClickException(f"{why}; see `sbatch-router doctor`")
+        raise click.ClickException(f"{explain(look.snapshot.troubles)}; see `sbatch-router doctor`")
 
 
 class Look(NamedTuple):
@@ -111,6 +111,7 @@ def _watch(
         if live is not None:
             live.start()
         while True:
+            begin()
             if time.time() - site.taken_at > _SITE_SECONDS or site.troubles:
                 site = _pools.ask_site()
             look = _look(policy, environ, site)

@@ -10,6 +10,7 @@ import time
 
 from ..core.record import Record
 from ..core.tres import parse_tres
+from .patience import left
 from .run import run_all
 from .text import SQUEUE_FORMAT, ParseError, decode, parse_jobs, parse_table
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from ..core.tres import Tres
     from .run import Outcome
 
-#: Seconds: for a person who waits, and a controller that may be busy.
-TIMEOUT = 10.0
+#: Seconds for each step of a move: a busy controller must not make half of them fail.
+TIMEOUT = 5.0
 
 #: What a job is called comes last: it may be any text.
 _MINE = "JobArrayID:0|,SubmitTime:0|,StartTime:0|,OverSubscribe:0|,Dependency:0|,Name:0"
@@ -61,7 +62,7 @@ class Running(Record):
 def my_details() -> Tuple[Dict[str, Detail], str]:
     """My pending jobs' details by id, and a trouble."""
     ask = ["squeue", "--me", "--local", "-a", "-t", "PD", "-O"]
-    outcome, separate = run_all([[*ask, _MINE], [*ask, _EXCLUSIVE]], TIMEOUT)
+    outcome, separate = run_all([[*ask, _MINE], [*ask, _EXCLUSIVE]], left())
     found: Dict[str, Detail] = {}
     if outcome.trouble:
         return found, outcome.trouble
@@ -97,7 +98,7 @@ def _whole_nodes(outcome: Outcome) -> Optional[FrozenSet[str]]:
 def everyone_running() -> Tuple[Tuple[Running, ...], str]:
     """All running jobs that I may see, and a trouble. PrivateData=jobs shows mine alone."""
     command = ["squeue", "--local", "-a", "-t", "R,S,CG", "-O", _RUNNING]
-    outcome = run_all([command], TIMEOUT)[0]
+    outcome = run_all([command], left())[0]
     if outcome.trouble:
         return (), outcome.trouble
     try:

@@ -27,6 +27,9 @@ MAX_OUT = 64 * 2**20
 #: Of standard error, this much is kept and the rest is read and dropped.
 MAX_ERR = 64 * 2**10
 
+#: What `Outcome.trouble` says of a command that was killed when its time was up.
+NO_ANSWER = "did not answer within"
+
 #: Milliseconds between two looks at whether a silent child is still alive.
 _LOOK = 50
 #: Seconds given to a killed process to be reaped; one that hangs in the kernel is left.
@@ -286,9 +289,9 @@ def _settle(children: List[_Child], quiet: bool) -> None:
         elif quiet or not child.pipes:
             _reap(child)
             if child.pid and now >= child.deadline:
-                _kill(child, f"did not answer within {child.seconds:g} s")
+                _kill(child, f"{NO_ANSWER} {child.seconds:g} s")
         elif now >= child.deadline:
-            _kill(child, f"did not answer within {child.seconds:g} s")
+            _kill(child, f"{NO_ANSWER} {child.seconds:g} s")
 
 
 def _reap(child: _Child) -> None:

@@ -221,7 +221,10 @@ def test_pyslurm_is_tried_in_a_child(cli: Cli, body: str, status: str, words: st
 def test_a_pyslurm_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pyslurm.py").write_text("import time; time.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(doctor, "PYSLURM_SECONDS", 0.5)
+    monkeypatch.setattr(doctor, "left", lambda: 0.5)
     found = doctor.Doctor()
     found._pyslurm()
-    assert (found.found[0].status, "did not end" in found.found[0].detail) == ("warning", True)
+    assert (found.found[0].status, "does not come to an end" in found.found[0].detail) == (
+        "warning",
+        True,
+    )

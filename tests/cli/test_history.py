@@ -281,7 +281,10 @@ def test_without_accounting(cli: Cli) -> None:
     found = cli.run("history", env={"PATH": "/nowhere"})
     assert found.rc == 0
     assert found.err == (
-        "warning: what became of ended jobs is not known: sacct was not found in PATH\n"
+        "warning: what became of ended jobs is not known: sacct was not found in PATH; see "
+        "`sbatch-router doctor`\n"
+        "warning: what became of waiting jobs is not known: squeue was not found in PATH; see "
+        "`sbatch-router doctor`\n"
     )
     assert "not known" in found.out
 

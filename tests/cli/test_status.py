@@ -163,7 +163,7 @@ def test_without_slurm(cli: Cli) -> None:
         cli.cluster.start_controller()
     assert found.rc == 1
     assert "clive   not known: " in found.out
-    assert found.err.startswith("Error: scontrol ")
+    assert found.err.startswith("Error: slurmctld cannot be reached: scontrol ")
     assert found.err.endswith("; see `sbatch-router doctor`\n")
     assert "Traceback" not in found.err
 

@@ -208,8 +208,16 @@ def test_live(text: str, expected: List[str]) -> None:
 def test_live_without_answers() -> None:
     site = Site(0, "alice", UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, ("sacctmgr timed out",))
     assert live("accounts: [maigan]", site) == [
-        "p:2: accounts: cannot be checked: sacctmgr timed out",
-        "p:1: warning: rules: partitions cannot be checked: Slurm did not tell them",
+        "p:2: accounts: cannot be checked: sacctmgr timed out; see `sbatch-router doctor`",
+    ]
+    # What slurmdbd tells is compared all the same.
+    site = SITE._replace(config=UNKNOWN, partitions=UNKNOWN, troubles=("scontrol timed out",))
+    assert live("accounts: [maigan, clyve]", site) == [
+        (
+            "p:2: accounts: limits and partitions cannot be checked: scontrol timed out; "
+            "see `sbatch-router doctor`"
+        ),
+        "p:2: accounts[2]: account clyve does not exist; did you mean `clive`?",
     ]
 
 
@@ -220,7 +228,7 @@ def test_live_where_no_limit_binds() -> None:
 
 
 def test_live_option_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbatch_router.cli.check_live.ask", lambda: SITE)
+    monkeypatch.setattr("sbatch_router.cli._pools.ask_site", lambda: SITE)
     file = write(tmp_path, "p.yaml", "version: 1\naccounts: [maigan, clyve]\n")
     found = check("--live", file)
     assert found.exit_code == 1
