@@ -83,7 +83,7 @@ class Cases(NamedTuple):
 def beside(policy: str) -> str:
     """The cases file of a policy file, whether it exists or not."""
     path = Path(policy)
-    return str(path.with_name(path.stem + SUFFIX))
+    return str(path.with_name(path.stem + SUFFIX)) if path.name else policy + SUFFIX
 
 
 def _policy_of(cases: str) -> str:

@@ -47,23 +47,12 @@ def _identity(path: str) -> Tuple[str, int, int, int]:
     return (path, found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _refuse_pipe(path: str) -> None:
-    """Raise `PolicyTrouble` for what opening or reading may never come back from."""
-    try:
-        kind = posix.stat(path).st_mode & 0o170000
-    except (OSError, ValueError):
-        return
-    if kind not in (0o100000, 0o040000):
-        raise PolicyTrouble(f"policy error: {path}:1: file: not a regular file")
-
-
 def compile_policy(paths: Sequence[str]) -> Policy:
     """Read the YAML. Raises `PolicyTrouble`. Slow: it imports a YAML parser."""
     from . import policyfile
 
     policies = []
     for path in paths:
-        _refuse_pipe(path)
         try:
             policies.append(policyfile.load(path))
         except policyfile.PolicyErrors as errors:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .core.policy import Policy
@@ -41,14 +42,23 @@ def loads(text: Union[str, bytes], filename: str = "<policy>") -> Policy:
 
 
 def read(path: str) -> bytes:
-    """The bytes of a policy file, or `PolicyErrors` with the reason why not."""
+    """The bytes of a policy file, or `PolicyErrors` with the reason why not.
+
+    Never waits: a pipe or a terminal may never come to an end.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read(nodes.MAX_BYTES + 1)
+        with open(path, "rb", opener=_without_waiting) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read(nodes.MAX_BYTES + 1)
+        why = "it is no regular file"
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        finding = Finding(path, 1, "file", f"cannot be read: {why}; expected a YAML file")
-        raise PolicyErrors([finding]) from None
+    finding = Finding(path, 1, "file", f"cannot be read: {why}; expected a YAML file")
+    raise PolicyErrors([finding]) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def examine(text: Union[str, bytes], filename: str = "<policy>", today: str = "") -> Checked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def install(directory: Path) -> Path:
     target = directory / "sbatch"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(target) and shim.is_real(str(target)):
+        if os.path.lexists(target) and not has_mark(target):
             raise ShimError(f"{target} is not a shim of ours: choose another directory")
         real = shim.find_sbatch(os.environ.get("PATH")) or ""
         hot = directory.absolute() / HOT
@@ -133,6 +134,19 @@ def install(directory: Path) -> Path:
     except OSError as error:
         raise ShimError(f"{error.filename or directory}: {error.strerror}") from None
     return target
+
+
+def has_mark(path: Path, mark: bytes = shim.MARK) -> bool:
+    """Whether a file can be read, and has `mark` near its start: only such are replaced."""
+    try:
+        # Without waiting for somebody to write into a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and mark in os.read(fd, 512)
+    finally:
+        os.close(fd)
 
 
 def is_fresh(target: Path) -> bool:
@@ -150,9 +164,9 @@ def _replace(target: Path, data: bytes, mode: int) -> None:
 def uninstall(directory: Path) -> Path:
     """Remove ``DIRECTORY/sbatch`` if it is a shim of ours. Raises `ShimError`."""
     target = directory / "sbatch"
-    if not target.exists():
+    if not os.path.lexists(target):
         raise ShimError(f"{target} does not exist")
-    if shim.is_real(str(target)):
+    if not has_mark(target):
         raise ShimError(f"{target} is not a shim of ours; left alone")
     target.unlink()
     (directory / HOT).unlink(missing_ok=True)

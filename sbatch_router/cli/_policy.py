@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import posix
+from pathlib import Path
 from typing import Any, Callable, List, Mapping, Sequence, Tuple, TypeVar
 
 import click
@@ -31,6 +32,13 @@ def memory_option(ctx: click.Context, param: click.Parameter, value: str) -> str
             words = f"{value!r} is no memory size; sbatch reads 500M, 4G, 1T"
             raise click.BadParameter(words) from None
     return value
+
+
+def directory_argument(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+    """A directory that is named: an empty variable must not mean the one we are in."""
+    if not value:
+        raise click.BadParameter("it is empty; expected a directory, such as ~/bin")
+    return Path(value)
 
 
 def size_options(mem_help: str) -> Callable[[_Command], _Command]:

@@ -27,6 +27,8 @@ def command(ctx: click.Context, live: bool, files: Tuple[str, ...]) -> None:
     Prints FILE:LINE: KEY: MESSAGE for each error, and exits with 1 if there is any. Warnings
     do not fail.
     """
+    if "" in files:
+        raise click.UsageError("an empty FILE; expected the name of a policy")
     failed = False
     ask = _asking() if live else None
     for file in _in_order(files or _used()):

@@ -1,6 +1,7 @@
 """``sbatch-router diagnose``: why each of my pending jobs waits.
 
-Exit codes: 0 told, whatever it is; 1 no policy, or one with errors; 69 Slurm did not tell.
+Exit codes: 0 told, whatever it is; 1 an id is not one of my pending jobs, no policy, or one
+with errors; 69 Slurm did not tell.
 """
 
 from __future__ import annotations
@@ -52,16 +53,17 @@ def command(ctx: click.Context, as_data: bool, jobids: tuple[str, ...]) -> None:
     seen = look(_policy.in_use(_policy.environment()))
     if seen is None:
         ctx.exit(UNAVAILABLE)
-    jobs = [job for job in seen.jobs if not jobids or names(job, jobids)]
+    jobs, wrong = select(seen, jobids)
     found = diagnose(jobs, seen.now, seen.desk, seen.details, seen.running)
-    for trouble in seen.troubles:
-        click.echo(f"sbatch-router: {trouble}", err=True)
+    for text in [*wrong, *seen.troubles]:
+        click.echo(f"sbatch-router: {text}", err=True)
     if as_data:
         data = {"user": seen.desk.user, "jobs": [as_json(f) for f in found]}
         click.echo(json.dumps({**data, "troubles": list(seen.troubles)}, indent=2))
-        return
-    for line in report(found, seen.desk.policy, len(seen.jobs)):
-        click.echo(line)
+    elif found or not wrong:
+        for line in report(found, seen.desk.policy):
+            click.echo(line)
+    ctx.exit(1 if wrong else 0)
 
 
 def look(policy: Policy) -> Optional[Seen]:
@@ -106,13 +108,30 @@ def names(job: Job, jobids: Sequence[str]) -> bool:
     return job.id in jobids or job.id.partition("_")[0] in jobids
 
 
+def select(seen: Seen, jobids: Sequence[str]) -> tuple[List[Job], List[str]]:
+    """The pending jobs that are meant, and a clause for each id that is none of them."""
+    if not jobids:
+        return list(seen.jobs), []
+    wrong = []
+    for ident in jobids:
+        if any(names(job, [ident]) for job in seen.jobs):
+            continue
+        base = ident.partition("_")[0]
+        record = [job.id for job in seen.jobs if job.id.startswith(base + "_[")]
+        if "_" in ident and record:
+            wrong.append(f"{ident}: an array's waiting tasks are one job: name {base}")
+        else:
+            wrong.append(f"{ident or repr(ident)}: not one of your pending jobs (squeue --me)")
+    return [job for job in seen.jobs if names(job, jobids)], wrong
+
+
 # -- for people ---------------------------------------------------------------------------------
 
 
-def report(found: Sequence[Finding], policy: Policy, pending: int) -> List[str]:
+def report(found: Sequence[Finding], policy: Policy) -> List[str]:
     """A summary, then each group of jobs that wait for the same."""
     if not found:
-        return ["no pending jobs" if not pending else "none of these jobs is pending"]
+        return ["no pending jobs"]
     groups: Dict[tuple[object, ...], List[Finding]] = {}
     for finding in found:
         groups.setdefault(_alike(finding), []).append(finding)

@@ -53,6 +53,8 @@ def command(output: Optional[str]) -> None:
       0  the policy was written
       1  Slurm did not answer, you have no account, or the file is there already
     """
+    if output == "":
+        raise click.UsageError("--output is empty; expected a file, or - for standard output")
     path = output or policies.user_policy_path()
     if path != "-" and os.path.lexists(path):
         raise click.ClickException(

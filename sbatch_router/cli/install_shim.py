@@ -10,6 +10,7 @@ from typing import Optional
 import click
 
 from .. import __version__, shimfile
+from ._policy import directory_argument
 
 #: In every module file of ours; a file without it is not overwritten.
 _MARK = "written by `sbatch-router install-shim`"
@@ -25,7 +26,7 @@ _SHELLS = {
 
 
 @click.command("install-shim")
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=click.Path(file_okay=False), callback=directory_argument)
 @click.option("--uninstall", is_flag=True, help="Remove the shim from DIRECTORY instead.")
 @click.option(
     "--shell",
@@ -65,6 +66,10 @@ def command(directory: Path, uninstall: bool, shell: str, module: Optional[Path]
       1  it cannot be written, or the file there is not ours
     """
     directory = directory.absolute()
+    if ":" in str(directory) and not uninstall:
+        raise click.ClickException(
+            f"{directory}: PATH cannot hold a directory with a colon in its name; choose another"
+        )
     try:
         if uninstall:
             click.echo(f"removed {shimfile.uninstall(directory)}", err=True)
@@ -146,13 +151,7 @@ def _version_of(path: Path) -> str:
 
 def _check_module(path: Path) -> None:
     """Raise `ShimError` where a file that is not ours stands."""
-    try:
-        text = path.read_text("utf-8", "replace")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise shimfile.ShimError(f"{path}: {error.strerror}") from None
-    if _MARK not in text:
+    if os.path.lexists(path) and not shimfile.has_mark(path, _MARK.encode()):
         raise shimfile.ShimError(f"{path} is not a module file of ours: choose another name")
 
 

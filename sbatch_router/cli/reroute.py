@@ -7,7 +7,7 @@ jobs, no policy, or one with errors; 69 Slurm did not tell.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence
 
 import click
 
@@ -16,13 +16,12 @@ from ..diagnosis import MOVABLE, OTHERS, Finding, diagnose, in_policy, is_part
 from ..moves import FAILED, MOVED, NO_ROOM, Mover, Outcome
 from ..slurm.run import NO_ANSWER
 from . import _policy
-from .diagnose import Seen, look, names
+from .diagnose import Seen, look, select
 from .live_accounts import UNAVAILABLE, aligned
 from .run import FULL
 
 if TYPE_CHECKING:
     from ..core.policy import Policy
-    from ..core.snapshot import Job
 
 
 @click.command("reroute")
@@ -55,23 +54,6 @@ def command(ctx: click.Context, dry_run: bool, jobids: tuple[str, ...]) -> None:
     for line in table(outcomes, dry_run):
         click.echo(line)
     ctx.exit(1 if wrong else exit_code(outcomes))
-
-
-def select(seen: Seen, jobids: Sequence[str]) -> Tuple[List[Job], List[str]]:
-    """The pending jobs that are meant, and a clause for each id that is none of them."""
-    if not jobids:
-        return list(seen.jobs), []
-    wrong = []
-    for ident in jobids:
-        if any(names(job, [ident]) for job in seen.jobs):
-            continue
-        base = ident.partition("_")[0]
-        record = [job.id for job in seen.jobs if job.id.startswith(base + "_[")]
-        if "_" in ident and record:
-            wrong.append(f"{ident}: an array's waiting tasks move together: name {base}")
-        else:
-            wrong.append(f"{ident}: not one of your pending jobs (squeue --me)")
-    return [job for job in seen.jobs if names(job, jobids)], wrong
 
 
 def is_stuck(finding: Finding, named: bool, policy: Policy) -> bool:

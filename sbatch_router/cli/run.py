@@ -57,6 +57,8 @@ def command(
     Another program's arguments stay as they are; it finds the accounts in
     $SBATCH_ROUTER_LIVE_ACCOUNTS.
     """
+    if not program[0]:
+        raise click.UsageError("PROGRAM is empty; expected a command, such as snakemake")
     policy = _policy.in_use(_policy.environment())
     now, found = look(policy, accounts.Shape.of(cpus, mem, gpus), partition)
     usable = say_left_out(found)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ._policy import directory_argument
+
 TEMPLATE = """\
 # Written by `sbatch-router snakemake-profile`; use it with `snakemake --profile {directory}`.
 executor: cluster-generic
@@ -29,7 +31,7 @@ retries: 1
 
 
 @click.command("snakemake-profile")
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=click.Path(file_okay=False), callback=directory_argument)
 @click.option("-j", "--jobs", default=100, show_default=True, help="Jobs in Slurm at once.")
 def command(directory: Path, jobs: int) -> None:
     """Write DIRECTORY/config.yaml for Snakemake 9 and later.
@@ -38,11 +40,13 @@ def command(directory: Path, jobs: int) -> None:
     any environment. An existing config.yaml is never replaced.
     """
     target = directory / "config.yaml"
+    # It is told in a comment of a file that must be UTF-8, on one line.
+    shown = str(directory) if str(directory).isprintable() else "DIRECTORY"
     found = {name: _command(f"sbatch-router-{name}") for name in _NAMES}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with target.open("x") as file:
-            file.write(TEMPLATE.format(directory=directory, jobs=jobs, **found))
+        with target.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE.format(directory=shown, jobs=jobs, **found))
     except FileExistsError:
         raise click.ClickException(f"{target} exists; remove it or name another DIR") from None
     except OSError as error:
@@ -59,8 +63,9 @@ def _command(name: str) -> str:
     path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
         raise click.ClickException(f"{name} is not installed beside sbatch-router")
-    if any(c.isspace() or c in "\"'$\\" for c in path):
+    if not path.isprintable() or any(c.isspace() or c in "\"'$\\" for c in path):
         raise click.ClickException(
-            f"{path}: Snakemake runs this without a shell, so its path must have no blanks"
+            f"{path}: Snakemake runs this without a shell, so its path must have no blanks, "
+            "quotes or odd characters"
         )
     return path

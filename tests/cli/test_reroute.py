@@ -150,7 +150,7 @@ def test_an_array_moves_as_a_whole(cli: Cli) -> None:
     until(lambda: f"{array}_1 brusko brusko RUNNING" in rows(cli, array))
     done = cli.run("reroute", f"{array}_3")
     assert done.rc == 1
-    assert f"{array}_3: an array's waiting tasks move together: name {array}" in done.err
+    assert f"{array}_3: an array's waiting tasks are one job: name {array}" in done.err
     done = cli.run("reroute")
     assert (done.rc, done.err) == (0, "")
     assert f"{array}_[2-6%4]" in done.out
