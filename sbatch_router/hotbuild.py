@@ -22,7 +22,9 @@ LEFT_OUT = frozenset(
 #: What a submission runs, in the parts in which it is loaded.
 ROOTS = ("route", "slurm.collect", *route.JUDGES, *route.READERS)
 #: Of the package's own modules, those that a submission may import.
-_TOP = frozenset(("decisionlog", "host", "policycache", "refusal", "route", "source", "state"))
+_TOP = frozenset(
+    ("decisionlog", "host", "policycache", "refusal", "route", "source", "state", "statedir")
+)
 
 
 def build() -> bytes:

@@ -12,7 +12,8 @@ import time
 
 from .core.jobstate import FAILED, RUNNING, base_id, plain_id, settle, word
 from .slurm.run import run_all
-from .state import Lock, StateError, directory, load, store
+from .state import Lock, load, store
+from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from .host import Host, Store, in_time, lives
 from .policycache import PolicyTrouble
 from .policycache import find_policy as _find_policy
 from .shim import policy_paths
-from .state import Lock, StateError, directory
+from .state import Lock
+from .statedir import StateError, directory
 
 if TYPE_CHECKING:
     from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple

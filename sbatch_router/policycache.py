@@ -5,7 +5,8 @@ from __future__ import annotations
 import posix
 
 from .core.policy import Policy
-from .state import Lock, StateError, directory, load, store
+from .state import Lock, load, store
+from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

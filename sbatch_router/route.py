@@ -19,7 +19,8 @@ from .shim import say, say_text
 from .slurm.options import parse
 from .slurm.request import read_request
 from .slurm.script import objections, peek_script, respool_stdin, script_path
-from .state import Lock, StateError, directory
+from .state import Lock
+from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

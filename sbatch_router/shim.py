@@ -55,15 +55,21 @@ def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn"
 def _next_sbatch(fallback: str) -> "Tuple[str, bool]":
     """The sbatch to become, and whether this call has been here before (see `wrappers`)."""
     sbatch = real_sbatch(fallback)
-    if not is_wrapper(sbatch):
+    try:
+        return _beyond_wrappers(sbatch, fallback) if is_wrapper(sbatch) else (sbatch, False)
+    except Exception:
+        # A bug of ours there is no reason to lose a job.
         return sbatch, False
+
+
+def _beyond_wrappers(sbatch: str, fallback: str) -> "Tuple[str, bool]":
     from .wrappers import been_through, remember
 
-    been = been_through()
+    been = been_through(posix.environ)
     if sbatch in been:
         sbatch = real_sbatch(fallback, been)
     if is_wrapper(sbatch):
-        remember((*been, sbatch))
+        remember(posix.environ, (*been, sbatch))
     return sbatch, bool(been)
 
 

@@ -23,7 +23,8 @@ from .decisionlog import log_path
 from .host import Host, Store
 from .policycache import PolicyTrouble, find_policy
 from .shim import policy_paths
-from .state import Lock, StateError, directory
+from .state import Lock
+from .statedir import StateError, directory
 
 #: Seconds between two looks while submissions come in.
 BUSY = 2.0

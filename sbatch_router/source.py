@@ -11,7 +11,8 @@ import time
 from .core.snapshot import Site, Snapshot
 from .core.tres import UNKNOWN
 from .slurm.pyslurm_source import Choice, Probe, choose_source, collect_pyslurm, probe_pyslurm
-from .state import StateError, directory, load, store
+from .state import load, store
+from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ def _name(value: str, where: str) -> str:
 def _whole(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BedError(f"spec: {where}: expected a whole number, got {value!r}")
-    return value
+    return int(value)
 
 
 def _group(raw: Options, index: int, groups: int) -> NodeGroup:

@@ -30,7 +30,8 @@ from ..host import in_time, lives, user_name
 from ..refusal import shown_name
 from ..slurm.collect import collect_live, collect_site
 from ..slurm.patience import conf_trouble, left
-from ..state import StateError, directory, load
+from ..state import load
+from ..statedir import StateError, directory
 
 if TYPE_CHECKING:
     from ..core.tres import Amount

@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import click
 
-from .. import policyfile, shim, shimfile, state
+from .. import policyfile, shim, shimfile, state, statedir
 from ..core.snapshot import Config, Site, Snapshot
 from ..decisionlog import log_path
 from ..slurm.patience import conf_trouble, explain, left
@@ -409,8 +409,8 @@ class Doctor:
 
     def _state(self) -> None:
         try:
-            place = state.directory(self.environ)
-        except state.StateError as error:
+            place = statedir.directory(self.environ)
+        except statedir.StateError as error:
             self._add("state", FAIL, str(error), "ls -ld that directory")
             return
         began = time.monotonic()
