@@ -5,8 +5,6 @@ from __future__ import annotations
 import posix
 import time
 
-from .core.report import log_fields, to_json_line
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
@@ -16,34 +14,40 @@ if TYPE_CHECKING:
 
 def append(considered: Considered, environ: Mapping[bytes, bytes]) -> None:
     """Append the decision to the user's log."""
+    from .core.report import log_fields
+
     fields = log_fields(considered.decision, considered.request, considered.snapshot)
     write("decision", fields, environ)
 
 
 def write(event: str, fields: Mapping[str, object], environ: Mapping[bytes, bytes]) -> None:
     """Append one line, as structlog's JSON renderer would write it; never raises OSError."""
+    from .core.report import to_json_line
+
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
     record = {"event": event, "level": "info", "timestamp": stamp, "pid": posix.getpid()}
     line = to_json_line({**record, **fields}) + "\n"
-    path = log_path(environ)
-    if not path:
-        return
     try:
-        try:
-            fd = _open_log(path)
-        except FileNotFoundError:
-            _make_parents(path)
-            fd = _open_log(path)
-        try:
-            if _is_torn(fd):
-                line = "\n" + line
-            posix.write(fd, line.encode())
-        finally:
-            posix.close(fd)
+        append_line(log_path(environ), line)
     except OSError:
         # A full disk or a home without write access is no reason to bother anyone.
         return
+
+
+def append_line(path: str, line: str) -> None:
+    """Append to a file of the user's own, which is made if it is not there. Raises OSError."""
+    try:
+        fd = _open_log(path)
+    except FileNotFoundError:
+        _make_parents(path)
+        fd = _open_log(path)
+    try:
+        if _is_torn(fd):
+            line = "\n" + line
+        posix.write(fd, line.encode("utf-8", "surrogateescape"))
+    finally:
+        posix.close(fd)
 
 
 def log_path(environ: Mapping[bytes, bytes]) -> str:

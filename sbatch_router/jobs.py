@@ -10,6 +10,7 @@ from __future__ import annotations
 import posix
 import time
 
+from .clusters import known
 from .core.jobstate import FAILED, RUNNING, base_id, plain_id, settle, word
 from .slurm.run import run_all
 from .state import Lock, load, store
@@ -90,6 +91,7 @@ def job_word(given: str, environ: Mapping[bytes, bytes]) -> str:
     if not base_id(ident).isdigit():
         # No job has such an id, now or later.
         return FAILED
+    cluster = cluster or known(environ).get(base_id(ident), "")
     key = _key(environ, cluster)
     try:
         place = directory(environ)
@@ -97,40 +99,51 @@ def job_word(given: str, environ: Mapping[bytes, bytes]) -> str:
         states = States()
         refresh(states, cluster, time.time())
         return states.word(ident, time.time())
-    states = States.of(load(f"{place}/jobs", key))
+    path = _path(place, cluster)
+    states = States.of(load(path, key))
     now = time.time()
     found = settle(states.queue, states.accounting, ident)
     if found in ("success", FAILED) or (found and 0 <= now - states.taken_at < FRESH):
         return found
     with Lock(place, wait=TIMEOUT) as lock:
-        states = States.of(load(f"{place}/jobs", key))
+        states = States.of(load(path, key))
         if not 0 <= time.time() - states.taken_at < FRESH:
             refresh(states, cluster, time.time())
         found = states.word(ident, time.time())
         if lock.held:
-            _save(place, key, states)
+            _save(path, key, states)
     return found
 
 
-def keep_fresh(environ: Mapping[bytes, bytes]) -> bool:
-    """Renew the table now, for the sidecar; whether a job in it still runs. Raises StateError."""
+def keep_fresh(environ: Mapping[bytes, bytes], age: float) -> bool:
+    """Renew the table unless it is younger than `age` seconds: another sidecar may have.
+
+    For the sidecar; whether a job in it still runs. Raises StateError.
+    """
     place = directory(environ)
-    key = _key(environ, "")
+    path, key = _path(place, ""), _key(environ, "")
     with Lock(place, wait=TIMEOUT) as lock:
-        states = States.of(load(f"{place}/jobs", key))
-        refresh(states, "", time.time())
-        if lock.held:
-            _save(place, key, states)
+        states = States.of(load(path, key))
+        if not 0 <= time.time() - states.taken_at < age:
+            refresh(states, "", time.time())
+            if lock.held:
+                _save(path, key, states)
     return states.any_running()
+
+
+def _path(place: str, cluster: str) -> str:
+    """A table for each cluster: two that took turns in one would ask Slurm at every turn."""
+    plain = "".join(c if c.isalnum() or c in "-_" else "_" for c in cluster[:64])
+    return f"{place}/jobs.{plain}" if cluster else f"{place}/jobs"
 
 
 def _key(environ: Mapping[bytes, bytes], cluster: str) -> Tuple[object, ...]:
     return (environ.get(b"SLURM_CONF", b""), cluster)
 
 
-def _save(place: str, key: object, states: States) -> None:
+def _save(path: str, key: object, states: States) -> None:
     try:
-        store(f"{place}/jobs", key, states.plain())
+        store(path, key, states.plain())
     except OSError:
         # Without the table every question is asked of Slurm: slower, not wrong.
         return

@@ -97,7 +97,7 @@ def _renew_snapshot(place: str, log: Any) -> None:
 def _renew_jobs(log: Any) -> bool:
     """Whether there is a job left to watch."""
     try:
-        return jobs.keep_fresh(posix.environ)
+        return jobs.keep_fresh(posix.environ, JOBS_EVERY)
     except StateError as error:
         log.warning("jobs", problem=str(error))
         return True

@@ -35,12 +35,12 @@ def commands(spec: Spec, known: Known) -> list[str]:
         if account.parent is not None:
             options = {"parent": account.parent, **options}
         exists = account.name.lower() in known.accounts
-        lines += _entity("account", account.name, options, exists)
+        lines += _entity("account", account.name, options, exists, spec.cluster)
     seen = set(known.users)
     for association in spec.associations:
         lines += _association(spec, association, known, seen)
     for user, options in spec.users.items():
-        lines += _user(user, options, user in known.users)
+        lines += _user(user, options, user in known.users, spec.cluster)
     return lines
 
 
@@ -54,17 +54,22 @@ def _options(options: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _entity(kind: str, name: str, options: Mapping[str, Any], exists: bool) -> list[str]:
+def _entity(
+    kind: str, name: str, options: Mapping[str, Any], exists: bool, cluster: str = ""
+) -> list[str]:
+    """A QOS or an account; a `cluster` that is named is the only one where it changes."""
     words = _options(options)
+    place = f" cluster={cluster}" if cluster else ""
     if not exists:
-        return [f"add {kind} {name} {words}".rstrip()]
-    return [f"modify {kind} where name={name} set {words}"] if words else []
+        return [f"add {kind} {name}{place} {words}".rstrip()]
+    return [f"modify {kind} where name={name}{place} set {words}"] if words else []
 
 
 def _association(spec: Spec, one: Association, known: Known, seen: set[str]) -> list[str]:
     partition = str(one.options.get("partition", ""))
     words = _options(one.options)
-    place = f"account={one.account}" + (f" partition={partition}" if partition else "")
+    place = f"cluster={spec.cluster} account={one.account}"
+    place += f" partition={partition}" if partition else ""
     if (one.account.lower(), one.user, partition.lower()) in known.associations:
         return [f"modify user where name={one.user} {place} set {words}"] if words else []
     if one.user not in seen:
@@ -75,14 +80,14 @@ def _association(spec: Spec, one: Association, known: Known, seen: set[str]) -> 
     return [f"add user {one.user} {place} {words}".rstrip()]
 
 
-def _user(user: str, options: Mapping[str, Any], known: bool) -> list[str]:
+def _user(user: str, options: Mapping[str, Any], known: bool, cluster: str) -> list[str]:
     """Return changes to a user that was there before; a new one has got them when it was added."""
     if not known:
         return []
     words = _options(options)
     if "default_account" in options:
         words = f"DefaultAccount={options['default_account']} {words}".rstrip()
-    return [f"modify user where name={user} set {words}"] if words else []
+    return [f"modify user where name={user} cluster={cluster} set {words}"] if words else []
 
 
 def problem(output: str, status: int) -> str:

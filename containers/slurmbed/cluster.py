@@ -60,12 +60,15 @@ class Cluster:
         directory: str | os.PathLike[str] | None = None,
         *,
         keep: bool = False,
+        beside: Cluster | None = None,
     ) -> Cluster:
         """Boot a cluster and wait until it takes jobs; packages are installed when missing.
 
         `spec` is a dict, a JSON file or None for the seed's lab. `directory` must be empty or
         absent; its parents must let every user through. With `keep` the cluster outlives this
-        process, else it ends with it. Raises BedError, with nothing left behind.
+        process, else it ends with it. `beside` another one, under a name of its own, it shares
+        that one's slurmdbd, so that each reaches the other with ``--clusters``; end it first.
+        Raises BedError, with nothing left behind.
         """
         began = time.monotonic()
         checked = specs.parse(specs.load(spec))
@@ -75,7 +78,7 @@ class Cluster:
         registry.sweep()
         entry = _new_entry(directory)
         try:
-            self = cls._prepare(checked, entry)
+            self = cls._prepare(checked, entry, beside.layout if beside else None)
             self._boot()
         except BaseException:
             registry.destroy(entry)
@@ -90,7 +93,9 @@ class Cluster:
         return self
 
     @classmethod
-    def _prepare(cls, spec: specs.Spec, entry: registry.Entry) -> Cluster:
+    def _prepare(
+        cls, spec: specs.Spec, entry: registry.Entry, beside: conf.Layout | None
+    ) -> Cluster:
         """Take what the cluster needs of the machine and write its files."""
         with registry.lock():
             registry.save(entry)
@@ -98,7 +103,7 @@ class Cluster:
             registry.take_network(entry, 2 + len(spec.node_names))
             registry.take_users(entry, list(spec.users))
         ctld, dbd, *nodes = entry.ports
-        layout = conf.Layout(Path(entry.directory), entry.address, ctld, dbd, tuple(nodes))
+        layout = conf.Layout(Path(entry.directory), entry.address, ctld, dbd, tuple(nodes), beside)
         self = cls(spec, entry, layout, watch)
         for name in ("etc", "log", "state", "spool", "home"):
             (layout.root / name).mkdir(mode=0o755)
@@ -113,8 +118,9 @@ class Cluster:
         secret.write_text(conf.slurmdbd_conf(self.layout), encoding="utf-8")
         self._write_conf()
         (etc / "gres.conf").write_text(conf.gres_conf(self.layout, self.spec), encoding="utf-8")
-        if self.release >= (23, 11):
-            (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n", encoding="utf-8")
+        cgroup = conf.cgroup_conf(self.spec, self.release)
+        if cgroup:
+            (etc / "cgroup.conf").write_text(cgroup, encoding="utf-8")
         for kinds in conf.gpu_files(self.layout, self.spec).values():
             for path in (file for _, files in kinds for file in files):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,17 +139,21 @@ class Cluster:
                 os.chown(home, record.pw_uid, record.pw_gid)
 
     def _boot(self) -> None:
-        self._daemons.start_munge()
-        self._daemons.start_mariadb()
-        self._daemons.start_slurmdbd()
-        names = [f"add qos {name}" for name in self.spec.qos]
+        known = accounting.Known()
+        if self.layout.beside is None:
+            self._daemons.start_munge()
+            self._daemons.start_mariadb()
+            self._daemons.start_slurmdbd()
+        else:
+            known.qos |= self._known_qos()
+        names = [f"add qos {name}" for name in self.spec.qos if name.lower() not in known.qos]
         self._account([f"add cluster {self.spec.cluster}", *names])
         self._daemons.start_slurmctld()
         for node in self.spec.node_names:
             self._daemons.start_slurmd(node)
         self._daemons.wait("slurmd", self._nodes_up)
         self._daemons.wait("slurmctld", self._registered)
-        known = accounting.Known(qos={"normal", *(name.lower() for name in self.spec.qos)})
+        known.qos |= {name.lower() for name in self.spec.qos}
         self._account(accounting.commands(self.spec, known))
         self._daemons.wait("slurmctld", lambda: self._has(self.spec))
 
@@ -152,7 +162,9 @@ class Cluster:
 
         Before, limits on GPUs are refused, and changes do not reach the controller.
         """
-        done = self._tool("sacctmgr", "-nP", "show", "cluster", "format=ControlPort")
+        done = self._tool(
+            "sacctmgr", "-nP", "show", "cluster", self.spec.cluster, "format=ControlPort"
+        )
         if done.stdout.strip() in ("", "0"):
             return False
         lines = self._tool("sacctmgr", "-nP", "show", "tres", "format=type,name").stdout
@@ -343,15 +355,18 @@ class Cluster:
 
     def _known(self) -> accounting.Known:
         known = accounting.Known()
-        qos = self.run("sacctmgr", "-nP", "show", "qos", "format=name").stdout
-        known.qos |= {line.lower() for line in qos.splitlines()}
-        columns = "format=account,user,partition"
-        for line in self.run("sacctmgr", "-nP", "show", "assoc", columns).stdout.splitlines():
+        known.qos |= self._known_qos()
+        asked = [f"cluster={self.spec.cluster}", "format=account,user,partition"]
+        for line in self.run("sacctmgr", "-nP", "show", "assoc", *asked).stdout.splitlines():
             account, user, partition = line.split("|")[:3]
             known.accounts.add(account.lower())
             known.users.add(user)
             known.associations.add((account.lower(), user, partition.lower()))
         return known
+
+    def _known_qos(self) -> set[str]:
+        qos = self.run("sacctmgr", "-nP", "show", "qos", "format=name").stdout
+        return {line.lower() for line in qos.splitlines()}
 
     def _account(self, lines: list[str]) -> None:
         """Give sacctmgr all commands in one session. Raises BedError with its words."""

@@ -25,6 +25,12 @@ class Layout:
     ctld_port: int
     dbd_port: int
     node_ports: tuple[int, ...]
+    beside: Layout | None = None
+
+    @property
+    def database(self) -> Layout:
+        """The cluster whose munged and slurmdbd serve this one: its own, or one it is beside."""
+        return self.beside.database if self.beside else self
 
     @property
     def etc(self) -> Path:
@@ -34,7 +40,7 @@ class Layout:
     @property
     def munge_socket(self) -> Path:
         """munged's socket."""
-        return self.root / "munge" / "s"
+        return self.database.root / "munge" / "s"
 
     @property
     def db_socket(self) -> Path:
@@ -97,8 +103,8 @@ def _defaults(layout: Layout, spec: Spec) -> Options:
         "SchedulerParameters": SCHEDULER,
         "PriorityType": "priority/multifactor",
         "AccountingStorageType": "accounting_storage/slurmdbd",
-        "AccountingStorageHost": layout.address,
-        "AccountingStoragePort": layout.dbd_port,
+        "AccountingStorageHost": layout.database.address,
+        "AccountingStoragePort": layout.database.dbd_port,
         "AccountingStoragePass": layout.munge_socket,
         "AccountingStorageEnforce": "associations,limits,qos",
         "KillWait": 1,
@@ -149,6 +155,12 @@ def slurm_conf(layout: Layout, spec: Spec, overrides: Mapping[str, Any]) -> str:
     lines += _nodes(layout, spec.nodes)
     lines += [_line({"PartitionName": name, **o}) for name, o in spec.partitions.items()]
     return "\n".join(lines) + "\n"
+
+
+def cgroup_conf(spec: Spec, release: tuple[int, int]) -> str:
+    """Return cgroup.conf, "" when Slurm needs none."""
+    options = merge({"CgroupPlugin": "disabled"} if release >= (23, 11) else {}, spec.cgroup_conf)
+    return "".join(f"{key}={value_text(value)}\n" for key, value in options.items())
 
 
 def slurmdbd_conf(layout: Layout) -> str:

@@ -6,6 +6,7 @@ All keys are optional::
      "nodes": {"count": 1, "cpus": 256, "memory": 4194304, "gpus": {"a100": 8}, "Weight": 1},
      "partitions": {"main": {"MaxTime": "7-0"}},    # any PartitionName key
      "slurm_conf": {"DefMemPerCPU": 4000},          # any slurm.conf key; null drops a default
+     "cgroup_conf": {"ConstrainRAMSpace": "yes"},   # any cgroup.conf key; none: no such file
      "users": {"alice": {"default_account": "clive", "AdminLevel": "None"}},
      "qos": {"clive": {"GrpTRES": "cpu=80", "Flags": ["DenyOnLimit"]}},
      "accounts": {"dept": {},
@@ -34,7 +35,7 @@ SpecLike = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
 Options = dict[str, Any]
 
 SEED = Path(__file__).resolve().parent.parent / "specs" / "seed.json"
-KEYS = ("cluster", "nodes", "partitions", "slurm_conf", "users", "qos", "accounts")
+KEYS = ("cluster", "nodes", "partitions", "slurm_conf", "cgroup_conf", "users", "qos", "accounts")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 UNIX_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 
@@ -82,6 +83,7 @@ class Spec:
     nodes: list[NodeGroup] = field(default_factory=list)
     partitions: dict[str, Options] = field(default_factory=dict)
     slurm_conf: Options = field(default_factory=dict)
+    cgroup_conf: Options = field(default_factory=dict)
     users: dict[str, Options] = field(default_factory=dict)
     qos: dict[str, Options] = field(default_factory=dict)
     accounts: list[Account] = field(default_factory=list)
@@ -133,6 +135,7 @@ def parse(raw: Mapping[str, Any], *, partial: bool = False) -> Spec:
         if len(set(names)) != len(names):
             raise BedError("spec: nodes: two groups have the same prefix")
     spec.slurm_conf = _dict(raw.get("slurm_conf"), "slurm_conf")
+    spec.cgroup_conf = _dict(raw.get("cgroup_conf"), "cgroup_conf")
     spec.qos = {
         _name(name, "qos"): _dict(options, f"qos.{name}")
         for name, options in _dict(raw.get("qos"), "qos").items()

@@ -8,10 +8,12 @@ when this command has to stop waiting.
 from __future__ import annotations
 
 import os
+import posix
 import sys
 import time
 
-from ..core.jobstate import plain_id
+from ..clusters import known
+from ..core.jobstate import base_id, plain_id
 
 #: Ids a scancel call; their text stays far below the kernel's limit on arguments.
 CHUNK = 2000
@@ -21,10 +23,12 @@ PATIENCE = 1.5
 
 def main() -> int:
     """Cancel every id in ``sys.argv``; 0 whatever became of the jobs that had ended."""
+    elsewhere = known(posix.environ)
     clusters: dict[str, list[str]] = {}
     for given in dict.fromkeys(sys.argv[1:]):
         ident, cluster = plain_id(given)
         if ident:
+            cluster = cluster or elsewhere.get(base_id(ident), "")
             clusters.setdefault(cluster, []).append(ident)
     running = []
     try:

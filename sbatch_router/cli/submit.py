@@ -17,7 +17,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
-from .. import __version__, decisionlog, route, shim
+from .. import __version__, clusters, decisionlog, route, shim
 from ..core.request import Given
 from ..slurm.options import parse
 from ..slurm.script import respool_stdin
@@ -393,10 +393,18 @@ def _is_id(text: str) -> bool:
 def _log(job: str, cluster: str) -> None:
     """Append the id to the user's log, beside the decision (which has the same `pid`).
 
-    It is also where the cluster of an id is remembered (``-M``): Snakemake hands the id to
-    squeue, sacct and scancel as it was printed, and scancel does not take ``ID;CLUSTER``.
+    Snakemake hands the id back as it was printed, bare: where the job is on another cluster
+    (``-M``), status and cancel must find that out by themselves.
     """
     decisionlog.write("submitted", {"job_id": job, "cluster": cluster}, posix.environ)
+    try:
+        clusters.remember(job, cluster, posix.environ)
+    except OSError as error:
+        if cluster:
+            shim.say(
+                f"job {job} is on cluster {cluster}, which status and cancel will not know: "
+                f"cannot write to ~/.local/state/sbatch-router: {error.strerror}"
+            )
 
 
 if __name__ == "__main__":

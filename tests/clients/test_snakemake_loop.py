@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,101 +11,18 @@ import time
 from pathlib import Path
 
 import pytest
+from loopbed import Loop
 
 if sys.version_info < (3, 11):
     pytest.skip("Snakemake 9 needs Python 3.11", allow_module_level=True)
 
 pytestmark = pytest.mark.cluster
 
-TOOLS = ":".join(
-    dict.fromkeys(
-        str(Path(found).parent)
-        for found in map(shutil.which, ("sbatch-router-submit", "snakemake"))
-        if found
-    )
-)
-
-WORKFLOW = """\
-JOBS = range({jobs})
-rule all:
-    input: expand("out/{{job}}.txt", job=JOBS)
-rule work:
-    output: "out/{{job}}.txt"
-    resources: mem_mb=100, runtime=5
-    shell: "sleep {sleep}; echo $SLURM_JOB_ACCOUNT > {{output}}"
-"""
-
-
-class Loop:
-    """alice, her profile and her workflow directory."""
-
-    def __init__(self, cluster, policy_file, run_dir) -> None:
-        self.cluster = cluster
-        self.started: list = []
-        self.directory = cluster.home("alice") / "loop"
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir()
-        shutil.chown(self.directory, "alice")
-        policy = policy_file("version: 1\naccounts: [maigan, clive]\ncache: 2s\n")
-        self.env = {
-            "PATH": f"{TOOLS}:{cluster.env['PATH']}",
-            "XDG_RUNTIME_DIR": str(run_dir("alice")),
-            "SBATCH_ROUTER_POLICY": str(policy),
-        }
-
-    def run(self, *argv, check=True, timeout=120):
-        return self.cluster.run_as(
-            "alice",
-            ["env", *map(str, argv)],
-            env=self.env,
-            cwd=self.directory,
-            check=check,
-            timeout=timeout,
-        )
-
-    def status(self, job) -> str:
-        done = self.run("sbatch-router-status", job)
-        assert done.stderr == ""
-        return done.stdout
-
-    def profile(self) -> Path:
-        done = self.run("sbatch-router", "snakemake-profile", "prof")
-        assert done.stdout == ""
-        return self.directory / "prof"
-
-    def start(self, jobs: int, sleep: float, *more):
-        (self.directory / "Snakefile").write_text(WORKFLOW.format(jobs=jobs, sleep=sleep))
-        argv = ["snakemake", "--profile", self.profile(), "--seconds-between-status-checks", "1"]
-        log = (self.directory / "log").open("w")
-        snakemake = self.cluster.popen_as(
-            "alice",
-            ["env", *map(str, [*argv, *more])],
-            env=self.env,
-            cwd=self.directory,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        self.started.append(snakemake)
-        return snakemake
-
-    def stop(self) -> None:
-        """End what a failed test has left running: the next one uses the same directory."""
-        for snakemake in self.started:
-            if snakemake.poll() is None:
-                os.killpg(snakemake.pid, signal.SIGKILL)
-                snakemake.wait()
-
-    def log(self) -> str:
-        return (self.directory / "log").read_text()
-
 
 @pytest.fixture
 def loop(cluster, clean, policy_file, run_dir):
-    if "sbatch-router-submit" not in {p.name for d in TOOLS.split(":") for p in Path(d).iterdir()}:
-        pytest.fail("sbatch-router-submit is not in PATH: use tests/run")
-    made = Loop(cluster, policy_file, run_dir)
-    yield made
-    made.stop()
+    with Loop(cluster, policy_file, run_dir) as made:
+        yield made
 
 
 def test_a_workflow_completes_through_the_profile(loop):
@@ -137,21 +52,11 @@ def test_killing_the_sidecar_changes_nothing(loop):
     loop.cluster.wait_until(
         lambda: loop.cluster.run("squeue", "-h", "-u", "alice").stdout.count("\n") >= 4, timeout=60
     )
-    found = subprocess.run(
-        ["pgrep", "-u", "alice", "-f", "sbatch-router-sidecar"], capture_output=True, text=True
-    ).stdout.split()
-    mine = [pid for pid in found if _belongs(loop, pid)]
+    mine = loop.sidecars()
     assert mine
     for pid in mine:
         subprocess.run(["kill", "-KILL", pid], check=True)
     assert snakemake.wait(timeout=120) == 0, loop.log()
-
-
-def _belongs(loop, pid: str) -> bool:
-    # Asked as alice: in a container root may not look into others' processes.
-    return (
-        loop.env["XDG_RUNTIME_DIR"] in loop.run("cat", f"/proc/{pid}/environ", check=False).stdout
-    )
 
 
 def test_interrupting_snakemake_cancels_its_jobs(loop):
