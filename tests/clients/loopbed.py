@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -63,6 +64,7 @@ class Loop:
         return done.stdout
 
     def profile(self, *options) -> Path:
+        shutil.rmtree(self.directory / "prof", ignore_errors=True)
         done = self.run("sbatch-router", "snakemake-profile", *options, "prof")
         assert done.stdout == ""
         return self.directory / "prof"
@@ -114,3 +116,9 @@ def need_commands() -> None:
     """Fail where the package is not installed as a user would have it."""
     if "sbatch-router-submit" not in {p.name for d in TOOLS.split(":") for p in Path(d).iterdir()}:
         pytest.fail("sbatch-router-submit is not in PATH: use tests/run")
+
+
+def user_rpcs(bed) -> int:
+    """How often slurmctld was asked for one user's jobs: by status, the sidecar, the router."""
+    text = bed.run("sdiag").stdout
+    return sum(map(int, re.findall(r"REQUEST_JOB_USER_INFO\s+\(\s*\d+\) count:(\d+)", text)))

@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from loopbed import Loop
+from loopbed import Loop, user_rpcs
 
 if sys.version_info < (3, 11):
     pytest.skip("Snakemake 9 needs Python 3.11", allow_module_level=True)
@@ -122,14 +121,10 @@ def test_a_busy_controller_never_fails_a_job(loop):
 def test_status_costs_slurmctld_by_time_not_by_jobs(loop):
     jobs = [sbatch(loop, "--hold", "--wrap", "true") for _ in range(30)]
 
-    def asked() -> int:
-        text = loop.cluster.run("sdiag").stdout
-        return sum(map(int, re.findall(r"REQUEST_JOB_USER_INFO\s+\(\s*\d+\) count:(\d+)", text)))
-
-    before = asked()
+    before = user_rpcs(loop.cluster)
     for job in jobs:
         assert loop.status(job) == "running\n"
-    assert asked() - before <= 3
+    assert user_rpcs(loop.cluster) - before <= 3
 
 
 def test_B65_cancel_many_at_once(loop):
@@ -162,3 +157,20 @@ def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
     log = loop.cluster.home("alice") / ".local/state/sbatch-router/sidecar.jsonl"
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
     assert events[-2:] == ["started", "stopped"]
+
+
+def test_four_sidecars_ask_no_more_than_one(loop):
+    sbatch(loop, "--hold", "--wrap", "true")
+    sidecars = [
+        loop.cluster.popen_as(
+            "alice", ["env", "sbatch-router-sidecar"], env=loop.env, stdout=subprocess.DEVNULL
+        )
+        for _ in range(4)
+    ]
+    began, before = time.monotonic(), user_rpcs(loop.cluster)
+    time.sleep(12)
+    seconds, asked = time.monotonic() - began, user_rpcs(loop.cluster) - before
+    for sidecar in sidecars:
+        sidecar.terminate()
+    assert [sidecar.wait(timeout=30) for sidecar in sidecars] == [0] * 4
+    assert 2 <= asked <= seconds / 2.5 + 1

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from loopbed import Loop
+from loopbed import Loop, user_rpcs
 
 from sbatch_router import clusters
 
@@ -97,15 +97,11 @@ def test_two_clusters_cost_no_more_than_one_each(loop, other):
     here = next(job for job in locals_ if job != there)
     submitted = time.monotonic()
 
-    def asked(bed) -> int:
-        text = bed.run("sdiag").stdout
-        return sum(map(int, re.findall(r"REQUEST_JOB_USER_INFO\s+\(\s*\d+\) count:(\d+)", text)))
-
-    before = asked(loop.cluster) + asked(other)
+    before = user_rpcs(loop.cluster) + user_rpcs(other)
     for job in [there, here] * 8:
         assert loop.status(job) == "running\n"
     rounds = (time.monotonic() - submitted) / 5 + 1
-    assert asked(loop.cluster) + asked(other) - before <= 2 * rounds
+    assert user_rpcs(loop.cluster) + user_rpcs(other) - before <= 2 * rounds
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Snakemake 9 needs Python 3.11")
