@@ -46,6 +46,7 @@ def run(watch_jobs: bool) -> int:
         log.error("no state directory", problem=str(error))
         return 1
     log.info("started", directory=place, watch_jobs=watch_jobs)
+    told = _Told(log)
     parent = os.getppid()
     next_jobs = 0.0
     running = watch_jobs
@@ -55,12 +56,30 @@ def run(watch_jobs: bool) -> int:
             break
         busy = _age(f"{place}/ledger") < IDLE_AFTER
         if busy:
-            _renew_snapshot(place, log)
+            told.now("snapshot", _renew_snapshot(place))
         if watch_jobs and now >= next_jobs and (busy or running):
             next_jobs = now + JOBS_EVERY
-            running = _renew_jobs(log)
+            running, problem = _renew_jobs()
+            told.now("jobs", problem)
     log.info("stopped")
     return 0
+
+
+class _Told:
+    """A trouble is logged when it comes and when it has gone, not every two seconds."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._last: dict[str, str] = {}
+
+    def now(self, what: str, problem: str) -> None:
+        """`problem` is empty where all is well."""
+        if self._last.get(what, "") != problem:
+            self._last[what] = problem
+            if problem:
+                self._log.warning(what, problem=problem)
+            else:
+                self._log.info(f"{what} again without trouble")
 
 
 def _ticks(stop: threading.Event) -> Iterator[float]:
@@ -77,30 +96,32 @@ def _age(path: str) -> float:
     return float("inf")
 
 
-def _renew_snapshot(place: str, log: Any) -> None:
-    """Take a new snapshot if the one there is about to be too old for the policy."""
+def _renew_snapshot(place: str) -> str:
+    """Take a new snapshot if the one there is about to be too old for the policy.
+
+    Returns what went wrong, in a line; empty when nothing did.
+    """
     paths = policy_paths(posix.environ)
     if not paths:
-        return
+        return ""
     try:
         host = Host(posix.environ, find_policy(paths, posix.environ))
     except PolicyTrouble as trouble:
-        log.warning("policy", problem=str(trouble))
-        return
+        return str(trouble)
+    troubles: list[str] = []
     with Lock(place) as lock:
         if lock.held:
-            snapshot = host.snapshot(Store(place, True), margin=BUSY)
-            if snapshot.troubles:
-                log.warning("snapshot", troubles=list(snapshot.troubles))
+            snapshot = host.snapshot(Store(place, True, troubles.append), margin=BUSY)
+            troubles += snapshot.troubles
+    return "; ".join(dict.fromkeys(troubles))
 
 
-def _renew_jobs(log: Any) -> bool:
-    """Whether there is a job left to watch."""
+def _renew_jobs() -> tuple[bool, str]:
+    """Whether there is a job left to watch, and what went wrong."""
     try:
-        return jobs.keep_fresh(posix.environ, JOBS_EVERY)
+        return jobs.keep_fresh(posix.environ, JOBS_EVERY), ""
     except StateError as error:
-        log.warning("jobs", problem=str(error))
-        return True
+        return True, str(error)
 
 
 def _logger() -> Any:
