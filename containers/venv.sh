@@ -62,8 +62,9 @@ venv() {
     trap 'exit 143' TERM HUP
     need_python
     # From a copy: building in the checkout would leave files there, and find old ones.
-    mkdir "$RUN.src"
+    mkdir -p "$RUN.src/docs"
     cp -R pyproject.toml README.md LICENSE sbatch_router "$RUN.src"
+    cp -R docs/man "$RUN.src/docs"
     key=$({ "$PYTHON" -VV && cat pyproject.toml && echo "$1"; } | sha256sum | cut -c1-12)
     VENV=$cache/venv-$key
     if [ ! -e "$VENV/complete" ]; then

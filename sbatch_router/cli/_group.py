@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, Optional
 
 import click
@@ -13,9 +14,32 @@ import click
 from .. import __version__
 from . import COMMANDS
 
+#: Stands in for a hyphen while click breaks lines; nothing of ours contains it.
+_HYPHEN = "\0"
+
+
+class Formatter(click.HelpFormatter):
+    """Breaks no line at the hyphen of ``sbatch-router`` or of an option."""
+
+    def write_text(self, text: str) -> None:
+        before = len(self.buffer)
+        super().write_text(text.replace("-", _HYPHEN))
+        self.buffer[before:] = [part.replace(_HYPHEN, "-") for part in self.buffer[before:]]
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
+        before = len(self.buffer)
+        super().write_dl([(a, b.replace("-", _HYPHEN)) for a, b in rows], *args, **options)
+        self.buffer[before:] = [part.replace(_HYPHEN, "-") for part in self.buffer[before:]]
+
+
+class Context(click.Context):
+    formatter_class = Formatter
+
 
 class LazyGroup(click.Group):
     """A click group whose commands are imported when they are named."""
+
+    context_class = Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -26,6 +50,7 @@ class LazyGroup(click.Group):
             return None
         found = importlib.import_module(f"{__package__}.{module}").command
         assert isinstance(found, click.Command)
+        found.context_class = Context
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -82,6 +107,13 @@ def group() -> None:
       sbatch-router doctor           when something does not work
 
     \b
+    Exit status of the sbatch that install-shim writes:
+      sbatch's own once it has run; before that
+      75   refused: every account is full now, so try later
+      77   refused: no account may ever run this job
+      127  there is no real sbatch in PATH
+
+    \b
     Environment:
       SBATCH_ROUTER=off       submit as if the router were not there
       SBATCH_ROUTER_POLICY    the policy file
@@ -90,8 +122,9 @@ def group() -> None:
 
     \b
     Files:
-      $SBATCH_ROUTER_POLICY, ~/.config/sbatch-router/policy.yaml,
-      /etc/sbatch-router/policy.yaml                  the policy: the first counts
-      ~/.local/state/sbatch-router/                   the log of decisions
-      $XDG_RUNTIME_DIR/sbatch-router/                 what Slurm said a moment ago
+      $SBATCH_ROUTER_POLICY               the policy: the first that is there
+      ~/.config/sbatch-router/policy.yaml
+      /etc/sbatch-router/policy.yaml
+      ~/.local/state/sbatch-router/       the log of decisions
+      $XDG_RUNTIME_DIR/sbatch-router/     what Slurm said a moment ago
     """

@@ -21,8 +21,21 @@ CHUNK = 2000
 PATIENCE = 1.5
 
 
+USAGE = """\
+usage: sbatch-router-cancel JOBID...
+
+Cancel jobs, for Snakemake's --cluster-generic-cancel-cmd. It does not wait for
+long: where scancel is slow, that goes on by itself.
+
+exit status: 0 whatever became of jobs that had ended; 1 scancel cannot be run
+"""
+
+
 def main() -> int:
     """Cancel every id in ``sys.argv``; 0 whatever became of the jobs that had ended."""
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(USAGE)
+        return 0
     elsewhere = known(posix.environ)
     clusters: dict[str, list[str]] = {}
     for given in dict.fromkeys(sys.argv[1:]):

@@ -17,15 +17,30 @@ if TYPE_CHECKING:
     from ..core.snapshot import Site
 
 
-@click.command("check")
-@click.option("--live", is_flag=True, help="Also ask Slurm whether the names exist and are yours.")
+@click.command("check", short_help="Check policies, and run the cases beside them.")
+@click.option("--live", is_flag=True, help="Compare with Slurm as well.")
 @click.argument("files", nargs=-1, type=click.Path())
 @click.pass_context
 def command(ctx: click.Context, live: bool, files: Tuple[str, ...]) -> None:
-    """Check policy files, or those that would be used, and run the cases beside them.
+    """Check policy files, and run the cases beside them.
 
-    Prints FILE:LINE: KEY: MESSAGE for each error, and exits with 1 if there is any. Warnings
-    do not fail.
+    Without FILES those that sbatch would use now. Prints FILE:LINE: KEY: MESSAGE for each
+    error, all at once; warnings do not fail. Cases are in NAME.cases.yaml beside NAME.yaml:
+    calls of sbatch on imagined clusters, and what must come of them.
+
+    With --live also asks Slurm whether accounts, QOS, partitions and GPU types exist and are
+    yours, and tells which limits have changed since you last checked.
+
+    \b
+    Examples:
+      sbatch-router check
+      sbatch-router check --live
+      sbatch-router check policies/*.yaml
+
+    \b
+    Exit status:
+      0  no error
+      1  errors, cases that fail, or with --live no answer from Slurm
     """
     if "" in files:
         raise click.UsageError("an empty FILE; expected the name of a policy")

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 _SHELLS = ("bash", "fish", "zsh")
 
 
-@click.command("completion")
+@click.command("completion", short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
@@ -17,10 +17,14 @@ def command(ctx: click.Context, shell: str) -> None:
     The script asks sbatch-router itself at each <Tab>, so it stays true after an update.
 
     \b
-    Put one of these into the shell's start-up file:
+    Examples, one for the start-up file of each shell:
       bash   eval "$(sbatch-router completion bash)"
       zsh    eval "$(sbatch-router completion zsh)"
       fish   sbatch-router completion fish | source
+
+    \b
+    Exit status:
+      0  it was printed
     """
     found = get_completion_class(shell)
     assert found is not None

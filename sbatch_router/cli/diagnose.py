@@ -1,8 +1,4 @@
-"""``sbatch-router diagnose``: why each of my pending jobs waits.
-
-Exit codes: 0 told, whatever it is; 1 an id is not one of my pending jobs, no policy, or one
-with errors; 69 Slurm did not tell.
-"""
+"""``sbatch-router diagnose``: why each of my pending jobs waits."""
 
 from __future__ import annotations
 
@@ -42,13 +38,31 @@ class Seen(NamedTuple):
     troubles: Sequence[str]
 
 
-@click.command("diagnose")
-@click.option("--json", "as_data", is_flag=True, help="Print one JSON object.")
+@click.command("diagnose", short_help="Show why your pending jobs wait.")
+@click.option("--json", "as_data", is_flag=True, help="Print one JSON object instead.")
 @click.argument("jobids", nargs=-1)
 @click.pass_context
 def command(ctx: click.Context, as_data: bool, jobids: tuple[str, ...]) -> None:
-    """Show why each of my pending jobs waits (or those named): whether that is normal, who
-    holds the pool and until when, and which account would take it now.
+    """Show why each of your pending jobs waits, or those that are named.
+
+    For each: whether that is normal, who holds the pool and until when, and which account of
+    the policy would take it now. Jobs that are alike are shown as one. Nothing is changed.
+
+    With --json: {"user", "jobs": [{"id", "name", "tasks", "account", "qos", "partition",
+    "reason", "cause", "normal", "can_start", "why", "asked", "submitted", "expected_start",
+    "limit", "holders", "move"}], "troubles"}. Memory is MiB, times are seconds since the epoch.
+
+    \b
+    Examples:
+      sbatch-router diagnose
+      sbatch-router diagnose 4711 4712
+      sbatch-router diagnose --json | jq '.jobs[] | select(.move) | .id'
+
+    \b
+    Exit status:
+      0   told, whatever it is
+      1   an id is not one of your pending jobs; no policy, or one with errors
+      69  Slurm did not tell
     """
     seen = look(_policy.in_use(_policy.environment()))
     if seen is None:

@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     milliseconds: Optional[float] = None
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Check that jobs can be routed here.")
 @click.option("--json", "as_data", is_flag=True, help="Print one JSON object instead.")
 @render.ascii_option
 def command(as_data: bool, plain: bool) -> None:
@@ -61,6 +61,11 @@ def command(as_data: bool, plain: bool) -> None:
 
     With --json: {"ok", "checks": [{"name", "status", "detail", "next", "milliseconds"}]},
     where status is ok, warning, failed or skipped.
+
+    \b
+    Examples:
+      sbatch-router doctor
+      sbatch-router doctor --json | jq '.checks[] | .next'
 
     \b
     Exit status:

@@ -49,6 +49,7 @@ _ORIGINS = {
 
 @click.command(
     "explain",
+    short_help="Show where a job would go now, and why not elsewhere.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--json", "as_data", is_flag=True, help="Print one JSON object instead.")

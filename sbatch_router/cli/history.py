@@ -35,7 +35,7 @@ def _since(text: str, now: float) -> float:
     return datetime.datetime.fromisoformat(text).timestamp()
 
 
-@click.command("history")
+@click.command("history", short_help="Show what was decided, and what became of the jobs.")
 @click.option("--json", "as_data", is_flag=True, help="Print one JSON object instead.")
 @click.option(
     "--since",
@@ -47,6 +47,7 @@ def _since(text: str, now: float) -> float:
 @click.option(
     "-n",
     "number",
+    metavar="N",
     type=click.IntRange(min=0),
     help="Show the last N decisions (20, with --json all); 0 is all. The summary counts all.",
 )
@@ -66,6 +67,12 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
     which accounts are chronically full, with the lines that would block them.
 
     A log of more than 5 MiB is set aside here, and the one set aside before is dropped.
+
+    \b
+    Examples:
+      sbatch-router history
+      sbatch-router history --since 7d -n 0
+      sbatch-router history --json | jq .summary
 
     \b
     Files:

@@ -26,11 +26,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*\Z")
 _WIDTH = 96
 
 
-@click.command("init")
+@click.command("init", short_help="Write a policy from your Slurm accounts.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
+    metavar="FILE",
     help="Write this file instead; - is standard output.",
 )
 def command(output: Optional[str]) -> None:
@@ -40,18 +41,25 @@ def command(output: Optional[str]) -> None:
     your default, and writes a policy with comments that is ready to be used and to be edited.
     It asks you nothing.
 
-    The file is $SBATCH_ROUTER_POLICY if that is set, else
-    ~/.config/sbatch-router/policy.yaml, where sbatch will find it. A file that is there is
-    never overwritten.
+    The file is where sbatch will find it. A file that is there is never overwritten.
 
     A QOS named like ACCOUNT-b, or with much larger limits than the default QOS, is taken for
     the account's burst QOS: listed after it, and used only for jobs that find no room in the
     first QOS of any account (`order: [primary, ...]`).
 
     \b
+    Examples:
+      sbatch-router init
+      sbatch-router init --output - | less
+
+    \b
+    Files:
+      $SBATCH_ROUTER_POLICY, else ~/.config/sbatch-router/policy.yaml
+
+    \b
     Exit status:
       0  the policy was written
-      1  Slurm did not answer, you have no account, or the file is there already
+      1  Slurm did not answer, you have no account, or the file is there
     """
     if output == "":
         raise click.UsageError("--output is empty; expected a file, or - for standard output")

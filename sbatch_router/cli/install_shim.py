@@ -25,7 +25,7 @@ _SHELLS = {
 }
 
 
-@click.command("install-shim")
+@click.command("install-shim", short_help="Write the sbatch that routes jobs.")
 @click.argument("directory", type=click.Path(file_okay=False), callback=directory_argument)
 @click.option("--uninstall", is_flag=True, help="Remove the shim from DIRECTORY instead.")
 @click.option(

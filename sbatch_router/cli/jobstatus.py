@@ -12,12 +12,25 @@ import sys
 from .. import jobs
 from . import ensure_streams
 
+USAGE = """\
+usage: sbatch-router-status JOBID
+
+Print running, success or failed for a job of yours, for Snakemake's
+--cluster-generic-status-cmd. Many of these at once ask Slurm only once in 5 s.
+
+exit status: 0, also when Slurm does not answer (the job then counts as
+running); 2 without a job id
+"""
+
 
 def main() -> int:
     """Answer for ``sys.argv[1]``."""
     ensure_streams()
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(USAGE)
+        return 0
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.stderr.write("usage: sbatch-router-status JOBID\n")
+        sys.stderr.write(USAGE)
         return 2
     try:
         word = jobs.job_word(sys.argv[1], posix.environ)

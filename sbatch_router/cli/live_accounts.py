@@ -1,7 +1,4 @@
-"""``sbatch-router live-accounts``: what each account has left now, for Snakemake's --config.
-
-Exit codes: 0 printed; 1 no policy, or one with errors; 69 Slurm did not tell.
-"""
+"""``sbatch-router live-accounts``: what each account has left now, for Snakemake's --config."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 UNAVAILABLE = 69
 
 
-@click.command("live-accounts")
+@click.command("live-accounts", short_help="Print what each account has free now, as JSON.")
 @_policy.size_options("Memory of one job, as sbatch reads it.")
 @click.option("--seed-keys", is_flag=True, help="Only name, gpu_avail, cpu_avail, mem_avail_gb.")
 @click.option("--table", "as_table", is_flag=True, help="A table for people instead of JSON.")
@@ -40,10 +37,22 @@ def command(
 ) -> None:
     """Print what each account of the policy has free now, all users' jobs counted.
 
-    One line of JSON, fit for `snakemake --config "live_accounts=$(sbatch-router live-accounts)"`.
-    `slots` is how many jobs of the given size (else of one CPU and the cluster's default
-    memory) could start now. Blocked accounts are left out; what nothing limits is given as all
-    that the partition has, and named under `unlimited`.
+    One line of JSON, fit for Snakemake's --config. `slots` is how many jobs of the given size
+    (else of one CPU and the cluster's default memory) could start now. Blocked accounts are
+    left out; what nothing limits is given as all that the partition has, and named under
+    `unlimited`.
+
+    \b
+    Examples:
+      sbatch-router live-accounts --table
+      sbatch-router live-accounts --cpus 4 --mem 64G --gpus 1
+      snakemake --config "live_accounts=$(sbatch-router live-accounts)"
+
+    \b
+    Exit status:
+      0   printed
+      1   no policy, or one with errors
+      69  Slurm did not tell
     """
     policy = _policy.in_use(_policy.environment())
     shape = accounts.Shape.of(cpus, mem, gpus)

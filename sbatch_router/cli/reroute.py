@@ -1,9 +1,4 @@
-"""``sbatch-router reroute``: move my pending jobs that others hold to an account with room.
-
-Exit codes: 0 every stuck job was moved (with ``--dry-run``: has a place), or none is stuck;
-75 some stay, since no account has room now; 1 a move failed, an id is not one of my pending
-jobs, no policy, or one with errors; 69 Slurm did not tell.
-"""
+"""``sbatch-router reroute``: move my pending jobs that others hold to an account with room."""
 
 from __future__ import annotations
 
@@ -24,17 +19,30 @@ if TYPE_CHECKING:
     from ..core.policy import Policy
 
 
-@click.command("reroute")
+@click.command("reroute", short_help="Move pending jobs that others hold up.")
 @click.option("--dry-run", is_flag=True, help="Show what would be moved, and move nothing.")
 @click.argument("jobids", nargs=-1)
 @click.pass_context
 def command(ctx: click.Context, dry_run: bool, jobids: tuple[str, ...]) -> None:
-    """Move my pending jobs that other users' jobs hold to an account that has room now.
+    """Move your pending jobs that others' jobs hold to an account that has room now.
 
     Without JOBIDS all that are stuck on others; a job that is named is also moved when it
     could never start where it is. The id stays, so Snakemake and the like notice nothing. An
     array moves as a whole: all its tasks that still wait. Jobs on accounts that the policy
     does not name are left alone, as are those that have started meanwhile.
+
+    \b
+    Examples:
+      sbatch-router reroute --dry-run
+      sbatch-router reroute
+      sbatch-router reroute 4711
+
+    \b
+    Exit status:
+      0   all stuck jobs were moved (with --dry-run: have a place), or none is
+      1   a move failed, an id is none of your pending jobs, no usable policy
+      69  Slurm did not tell
+      75  some stay, since no account has room now
     """
     seen = look(_policy.in_use(_policy.environment()))
     if seen is None:

@@ -1,9 +1,4 @@
-"""``sbatch-router run -- snakemake ...``: Snakemake with the accounts that have room now.
-
-Exit codes: the program's own once it has started. Before: 1 no policy, or one with errors;
-69 Slurm did not tell and the policy says ``when_slurm_unreachable: refuse``; 75 nothing is
-available; 126 and 127 the program cannot be run, or found.
-"""
+"""``sbatch-router run -- snakemake ...``: Snakemake with the accounts that have room now."""
 
 from __future__ import annotations
 
@@ -31,6 +26,7 @@ FULL = 75
 
 @click.command(
     "run",
+    short_help="Run Snakemake with the accounts that have room now.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--dry-run", is_flag=True, help="Print the command line instead of running it.")
@@ -48,7 +44,7 @@ def command(
     partition: str,
     program: tuple[str, ...],
 ) -> None:
-    """Run Snakemake with `--config live_accounts=...`: what each account has left now.
+    """Run Snakemake, told what each account has left now (`--config live_accounts=...`).
 
     Adds `-j` when the command and its profiles have none: as many jobs (of the given size,
     else of one CPU) as could start now. When nothing is available it says what holds each
@@ -56,6 +52,20 @@ def command(
 
     Another program's arguments stay as they are; it finds the accounts in
     $SBATCH_ROUTER_LIVE_ACCOUNTS.
+
+    \b
+    Examples:
+      sbatch-router run -- snakemake --profile profile
+      sbatch-router run --mem 64G --gpus 1 -- snakemake -e slurm all
+      sbatch-router run --dry-run -- snakemake all
+
+    \b
+    Exit status: the program's own once it has started; before that
+      1    no policy, or one with errors
+      69   Slurm did not tell, and when_slurm_unreachable is `refuse`
+      75   nothing is available
+      126  the program cannot be run
+      127  the program was not found
     """
     if not program[0]:
         raise click.UsageError("PROGRAM is empty; expected a command, such as snakemake")

@@ -14,8 +14,12 @@ from . import ensure_streams
 USAGE = """\
 usage: sbatch-router-sidecar [--no-jobs]
 
-Keep the snapshot and the job states fresh while somebody is submitting, until SIGTERM.
-With --no-jobs only the snapshot. Logs JSON lines in ~/.local/state/sbatch-router/sidecar.jsonl.
+Keep what Slurm said and the states of your jobs fresh while somebody is
+submitting, until SIGTERM; for Snakemake's --cluster-generic-sidecar-cmd. With
+--no-jobs not the jobs' states. Logs JSON lines in
+~/.local/state/sbatch-router/sidecar.jsonl.
+
+exit status: 0 after SIGTERM; 2 for arguments it does not know
 """
 
 

@@ -30,14 +30,27 @@ retries: 1
 """
 
 
-@click.command("snakemake-profile")
+@click.command("snakemake-profile", short_help="Write a Snakemake profile that uses all this.")
 @click.argument("directory", type=click.Path(file_okay=False), callback=directory_argument)
-@click.option("-j", "--jobs", default=100, show_default=True, help="Jobs in Slurm at once.")
+@click.option(
+    "-j", "--jobs", default=100, show_default=True, metavar="N", help="Jobs in Slurm at once."
+)
 def command(directory: Path, jobs: int) -> None:
-    """Write DIRECTORY/config.yaml for Snakemake 9 and later.
+    """Write a profile for Snakemake 9 and later: DIRECTORY/config.yaml.
 
-    The profile names the four sbatch-router commands by their full paths, so it works from
-    any environment. An existing config.yaml is never replaced.
+    It has cluster-generic submit with sbatch-router-submit, and names that and the commands
+    for status, cancel and sidecar by their full paths, so it works from any environment. An
+    existing config.yaml is never replaced.
+
+    \b
+    Examples:
+      sbatch-router snakemake-profile profile
+      snakemake --profile profile
+
+    \b
+    Exit status:
+      0  it was written
+      1  there is a config.yaml already, or it cannot be written
     """
     target = directory / "config.yaml"
     # It is told in a comment of a file that must be UTF-8, on one line.

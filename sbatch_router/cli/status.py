@@ -28,7 +28,7 @@ WATCH_SECONDS, LEAST_SECONDS = 10.0, 2.0
 _SITE_SECONDS = 600.0
 
 
-@click.command("status")
+@click.command("status", short_help="Show how full the accounts are, and who fills them.")
 @click.option("--json", "as_data", is_flag=True, help="Print one JSON object instead.")
 @click.option(
     "--watch",
@@ -54,6 +54,12 @@ def command(as_data: bool, watch: Optional[float], plain: bool) -> None:
     "blocked": [{"account", "reason", "since", "review", "overdue", "file"}]}. Numbers are
     integers, memory is MiB, null is unlimited (or not said), "unknown" is what Slurm did not
     tell. State is open, blocked, not_allowed or unknown.
+
+    \b
+    Examples:
+      sbatch-router status
+      sbatch-router status --watch 30
+      sbatch-router status --json | jq '.pools[] | select(.state == "open")'
 
     \b
     Exit status:

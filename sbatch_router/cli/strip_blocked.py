@@ -1,8 +1,4 @@
-"""``sbatch-router strip-blocked FILES...``: blocked accounts out of existing configs.
-
-Exit codes: 0 all is as it should be, or would be; 1 a file was refused or could not be
-written, or an account is still named somewhere in one; also no policy, or one with errors.
-"""
+"""``sbatch-router strip-blocked FILES...``: blocked accounts out of existing configs."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class Result(NamedTuple):
     backup: Optional[Path] = None
 
 
-@click.command("strip-blocked")
+@click.command("strip-blocked", short_help="Take blocked accounts out of YAML configs.")
 @click.option("--write", is_flag=True, help="Change the files (a backup stays beside each).")
 @click.option(
     "--path",
@@ -61,6 +57,18 @@ def command(
     total_gpu_slots, total_cpu_slots and total_slots beside the list are counted again; all
     else in a file stays as it is, to the byte. A file that would be left without an account,
     or that cannot be changed safely, is left alone and named.
+
+    \b
+    Examples:
+      sbatch-router strip-blocked '*/workflow/config.yaml'
+      sbatch-router strip-blocked --write projects/
+      sbatch-router strip-blocked --account oldlab --path accounts config.yaml
+
+    \b
+    Exit status:
+      0  all is as it should be, or without --write would be
+      1  a file was refused or could not be written, an account is still named
+         somewhere in one, or no usable policy
     """
     accounts = extra or _blocked()
     found, nothing = strip.find_files(files)

@@ -36,10 +36,14 @@ usage: sbatch-router-submit [SBATCH OPTIONS] JOBSCRIPT
 
 Submit to the account that has room and print the bare job id. For Snakemake:
 
-  snakemake --executor cluster-generic --cluster-generic-submit-cmd sbatch-router-submit
+  snakemake --executor cluster-generic \\
+      --cluster-generic-submit-cmd sbatch-router-submit
 
-Threads, memory, run time, GPUs, partition and account come from the rule's resources
-unless the command line, the environment or the script gives them.
+Threads, memory, run time, GPUs, partition and account come from the rule's
+resources unless the command line, the environment or the script gives them.
+
+exit status: sbatch's own; 75 refused, everything is full now; 77 refused, no
+account may ever run it; 76 sbatch succeeded and printed no job id
 """
 
 #: Snakemake resources that count GPUs, and those that name their type; the first wins.
