@@ -558,8 +558,9 @@ def run(
     count: int,
     statistics: Optional[Counter[str]] = None,
     variant: str = "plain",
+    shrinks: int = 12,
 ) -> list[Disagreement]:
-    """Judge `count` random calls of `seed`; returns the disagreements, shrunk."""
+    """Judge `count` random calls of `seed`; returns the disagreements, the first shrunk."""
     rng = random.Random(seed)
     bench, config = Bench(cluster), config_of(cluster, variant)
     counts: Counter[str] = Counter() if statistics is None else statistics
@@ -573,7 +574,7 @@ def run(
                 counts["taken, with a doubt of ours"] += 1
                 counts[f"  {re.sub(r'[0-9]+', 'N', why.split(';')[0])[:70]}"] += 1
             elif kind == "differs":
-                wrong.append(shrink(bench, call, config) if len(wrong) < 12 else
+                wrong.append(shrink(bench, call, config) if len(wrong) < shrinks else
                              Disagreement(call, why))  # fmt: skip
     return wrong
 

@@ -100,21 +100,25 @@ def _start(bench: Bench, call: Call, number: int) -> Optional[int]:
 def run(
     cluster: Cluster, seed: int, count: int, select: str = "CR_Core_Memory"
 ) -> tuple[int, list[Disagreement]]:
-    """(jobs that ran, disagreements)."""
+    """(jobs that ran, disagreements). Raises RuntimeError when hardly any job starts."""
     rng = random.Random(seed)
     bench = Bench(cluster)
     config = oracle.config_of(cluster)._replace(select=frozenset((select.upper(),)))
     wrong: list[Disagreement] = []
-    ran = 0
+    ran = rounds = 0
     while ran < count:
+        rounds += 1
+        if rounds > 2 + count // 10:  # a round is of forty jobs
+            queue = cluster.run("squeue", "-a", "-o", "%i %T %r %b").stdout
+            raise RuntimeError(f"only {ran} of {count} jobs ran in {rounds - 1} rounds:\n{queue}")
         jobs = {}
         for number, (call, need) in enumerate(_calls(rng, config, 40)):
             job = _start(bench, call, number)
             if job is not None:
                 jobs[job] = (call, need)
-        began = time.monotonic()
+        began = moved = time.monotonic()
         waiting = dict(jobs)
-        while waiting and time.monotonic() - began < 25:
+        while waiting and ran < count and time.monotonic() - moved < 8:
             time.sleep(1)
             for line in cluster.run("scontrol", "-o", "show", "job").stdout.splitlines():
                 fields = dict(re.findall(r"(\S+?)=(.*?)(?= [A-Z][\w/:]*=|$)", line))
@@ -122,6 +126,7 @@ def run(
                 if job not in waiting or fields["JobState"] != "RUNNING":
                     continue
                 call, need = waiting.pop(job)
+                moved = time.monotonic()
                 ran += 1
                 held = parse_tres(fields.get("AllocTRES") or fields["TRES"])
                 problems = judge(need, held)

@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(not shutil.which("slurmctld"), reason="no Slurm here"),
 ]
+#: Verdicts with which a reason, or none, is claimed.
+CERTAIN = ("fits", "waits_mine", "waits_others")
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,9 @@ def test_verdicts_are_slurmctlds(name, nodes, settings, rounds):
     assert judged > len(results) * 0.8, counts
     assert counts["verdict fits"] > 5
     assert counts["verdict never"] > 5
+    # Had we said the opposite, each of these would have been noticed.
+    reasons = [r for r in results if r.job and not r.alone and r.ours["verdict"] in CERTAIN]
+    assert reasons
+    for one in reasons:
+        opposite = "" if one.ours["reason"] else "QOSGrpCpuLimit"
+        assert oracle.compare(replace(one, ours={**one.ours, "reason": opposite})), one.text()
