@@ -1,7 +1,8 @@
 # Sourced by tests/run and containers/demo, from the top of a checkout.
 #
-# venv EXTRAS   sets VENV: an environment with what this checkout and its EXTRAS depend on,
-#               kept between runs under a name that changes with pyproject.toml and Python;
+# venv EXTRAS   sets VENV: an environment with what this checkout and its EXTRAS depend on
+#               (that of the tests, if it is there), kept between runs under a name that changes
+#               with pyproject.toml and Python;
 #               and RUN: a small one on top of it that has this checkout's own code installed,
 #               made for this run only.
 #
@@ -65,8 +66,11 @@ venv() {
     mkdir -p "$RUN.src/docs"
     cp -R pyproject.toml README.md LICENSE sbatch_router "$RUN.src"
     cp -R docs/man "$RUN.src/docs"
-    key=$({ "$PYTHON" -VV && cat pyproject.toml && echo "$1"; } | sha256sum | cut -c1-12)
-    VENV=$cache/venv-$key
+    for extras in "test,$1" "$1"; do
+        key=$({ "$PYTHON" -VV && cat pyproject.toml && echo "$extras"; } | sha256sum | cut -c1-12)
+        VENV=$cache/venv-$key
+        [ ! -e "$VENV/complete" ] || break
+    done
     if [ ! -e "$VENV/complete" ]; then
         echo "$(basename "$0"): installing what is needed into $VENV" >&2
         (
@@ -76,7 +80,9 @@ venv() {
             quietly "$PYTHON" -m venv "$VENV"
             pip="$VENV/bin/python -m pip --disable-pip-version-check -q"
             quietly $pip install --upgrade setuptools wheel
-            quietly $pip install "$RUN.src[$1]"
+            quietly $pip install --no-compile "$RUN.src[$1]"
+            # With all processors. Some packages hold files that are no Python.
+            "$VENV/bin/python" -m compileall -q -j 0 "$VENV/lib" >/dev/null 2>&1 || true
             quietly $pip uninstall -y sbatch-router
             touch "$VENV/complete"
         ) 9>"$VENV.lock" || exit 1

@@ -21,8 +21,10 @@ PROGRAMS = {
     "sacctmgr": "slurm-client",
     "scontrol": "slurm-client",
     "munged": "munge",
-    "mariadbd": "mariadb-server",
-    "mariadb-install-db": "mariadb-server",
+    # Not mariadb-server: a system service, its database, and Perl.
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
     "ip": "iproute2",
     "useradd": "passwd",
 }
