@@ -301,6 +301,8 @@ def main() -> int:
             finally:
                 title("what happened")
                 table(demo.rows)
+                if demo.failures or sys.exc_info()[0]:
+                    print(cluster.describe(), file=sys.stderr)
     except BedError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

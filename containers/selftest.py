@@ -71,6 +71,9 @@ def side_by_side() -> None:
         one.hold("alice", "--account=clive", "--cpus-per-task=1", "--mem=200G")
         held = one.run_as("bob", ["sbatch", "--parsable", "--mem=200G", "--wrap", "true"]).stdout
         assert one.wait_reason(held.strip()) == ("PENDING", "QOSGrpMemLimit")
+        told = one.describe()
+        assert "QOSGrpMemLimit" in told.partition("--- sacct")[0], told
+        assert "--- slurmctld.log\n" in told, told
         print(one.run("scontrol", "show", "assoc_mgr", "flags=qos", "qos=clive").stdout)
         one.scancel_all()
         assert not one.run("squeue", "-h").stdout

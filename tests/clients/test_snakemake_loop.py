@@ -149,12 +149,12 @@ def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
     )
     line = child.stdout.readline()
     assert re.fullmatch(rb"sbatch-router-sidecar \d+\n", line)
-    time.sleep(1)
+    log = loop.cluster.home("alice") / ".local/state/sbatch-router/sidecar.jsonl"
+    loop.cluster.wait_until(lambda: log.exists() and "started" in log.read_text())
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=10)
     assert (child.returncode, out) == (0, b"")
     assert err == b""
-    log = loop.cluster.home("alice") / ".local/state/sbatch-router/sidecar.jsonl"
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
     assert events[-2:] == ["started", "stopped"]
 

@@ -413,7 +413,7 @@ def test_B66_controller_stopped(bed: Bed, run: Path) -> None:
         assert "did not answer within 2 s" in result.lines[0]
         for _ in range(2):
             took, result = _our_part(bed, policy, env)
-            assert took < 1.0
+            assert took < 1.5
             assert len(result.lines) == 1
     finally:
         bed.cluster.resume_controller()
