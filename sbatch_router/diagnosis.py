@@ -23,7 +23,8 @@ from .core.decide import (
 )
 from .core.place import START
 from .core.policy import Account, Policy
-from .core.report import amount, holding
+from .core.report import holding
+from .core.spell import amount
 from .live import promised
 from .moves import properties_of, request_of, takes, without
 from .refusal import heaviest, in_words
@@ -340,7 +341,7 @@ def limit_words(check: Check) -> str:
     text += amount(tres, check.limit)
     if not check.never():
         text += f", used {amount(tres, check.used)}"
-        if check.mine:
+        if isinstance(check.mine, int) and check.mine:
             text += f" ({amount(tres, check.mine)} yours)"
     return f"{text}, asked {amount(tres, check.requested)}"
 

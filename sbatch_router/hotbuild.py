@@ -17,7 +17,14 @@ from . import hot, route
 
 #: Large and never imported by the shim.
 LEFT_OUT = frozenset(
-    ("core.assign", "core.jobstate", "slurm.pyslurm_child", "slurm.pyslurm_source", "slurm.queue")
+    (
+        "core.assign",
+        "core.jobstate",
+        "slurm.patience",
+        "slurm.pyslurm_child",
+        "slurm.pyslurm_source",
+        "slurm.queue",
+    )
 )
 #: What a submission runs, in the parts in which it is loaded.
 ROOTS = ("route", "slurm.collect", *route.JUDGES, *route.READERS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .core.decide import WAITS_OTHERS
-from .core.report import amount, holding
+from .core.report import holding
+from .core.spell import amount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import time
 
 from .core.ledger import Promise, promise_of
 from .core.record import Record
+from .core.request import SUBMITS_NOTHING
 from .core.snapshot import Snapshot
 from .host import SITE_RECHECK_SECONDS, SITE_RETRY_SECONDS, Host, Store
 from .hot import bring
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from .core.policy import Policy
     from .core.request import Given, Request
     from .slurm.options import Parsed
-
-#: Options that submit nothing: the call is none of our business.
-_INFORMATION = frozenset(("help", "usage", "version", "autocomplete", "test-only"))
 
 
 #: What judges a request, and what reads Slurm's answers: not imported above, since both are
@@ -78,7 +76,7 @@ def route(
     and nothing when the account does not change.
     """
     parsed = parse(argv)
-    if any(name in _INFORMATION for name, _ in parsed.options):
+    if any(name in SUBMITS_NOTHING for name, _ in parsed.options):
         return list(argv)
     try:
         policy = find_policy(paths, environ)

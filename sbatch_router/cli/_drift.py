@@ -11,15 +11,14 @@ import json
 import os
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from ..core import spell
 from ..core.policy import Policy
-from ..core.report import amount
 from ..core.snapshot import Assoc, Config, Qos, Scope, Site, Snapshot
 from ..core.tres import Unknown
 from ..decisionlog import log_path
 from ..policy_yaml.findings import Finding, Report
 from . import _policy as policies
 from . import _pools
-from ._render import minutes
 
 #: Kind and TRES (``GrpTRES gres/gpu``, ``GrpJobs``) -> limit; None: unlimited. A kind without
 #: any limit is there with None under its own name.
@@ -134,7 +133,8 @@ def _told(limits: Limits, kind: str) -> bool:
 
 
 def _words(tres: str, value: Optional[int], kind: str) -> str:
-    return minutes(value) if "Wall" in kind else amount(tres, value)
+    # Exactly: a limit that changed a little must not look the same.
+    return spell.exact_mem(value) if tres == "mem" and value else spell.amount(tres, value, kind)
 
 
 def _merged(before: Seen, now: Seen) -> Seen:

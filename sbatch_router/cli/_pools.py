@@ -21,6 +21,7 @@ from typing import (
     Tuple,
 )
 
+from ..core import spell
 from ..core.ledger import Promise
 from ..core.mine import Mine
 from ..core.policy import Account, Policy
@@ -280,8 +281,6 @@ class _Scopes:
 
     def per_job(self) -> Tuple[str, ...]:
         """``mem at most 64G``, ``wall time at most 4d``: strongest first, each once."""
-        from ._render import amount, minutes
-
         found: Dict[str, str] = {}
         scopes = [self.qos.limits, *(assoc.limits for assoc in self.chain[:1])]
         for scope in scopes:
@@ -290,11 +289,11 @@ class _Scopes:
                     if isinstance(limit.limit, int):
                         bound = "at least" if kind == "MinTRESPJ" else "at most"
                         a = {"MaxTRESPN": " a node", "MaxTRESMinsPJ": " minutes"}.get(kind, "")
-                        text = f"{tres} {bound} {amount(tres, limit.limit)}{a}"
+                        text = f"{tres} {bound} {spell.amount(tres, limit.limit)}{a}"
                         found.setdefault(f"{kind} {tres}", text)
             wall = scope.counts.get("MaxWallPJ")
             if wall is not None and isinstance(wall.limit, int):
-                found.setdefault("wall", f"time at most {minutes(wall.limit)}")
+                found.setdefault("wall", f"time at most {spell.minutes(wall.limit)}")
         return tuple(found.values())
 
 

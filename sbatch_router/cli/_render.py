@@ -15,7 +15,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..core.tres import UNKNOWN, Unknown
+from ..core import spell
+from ..core.tres import Unknown
 
 T = TypeVar("T")
 
@@ -119,55 +120,6 @@ def paragraph(label: str, text: str, width: int, style: str = "", indent: int = 
     return found
 
 
-# -- amounts -------------------------------------------------------------------------------------
-
-
-def amount(tres: str, value: object, kind: str = "") -> str:
-    """One amount for people, rounded: ``244.1G``, ``4``, ``2h``, ``unlimited``, ``?``."""
-    if value is None:
-        return "unlimited"
-    if value is UNKNOWN:
-        return "?"
-    if not isinstance(value, int):
-        return str(value)
-    if "Wall" in kind:
-        return minutes(value)
-    if tres == "mem" and value:
-        return memory(value)
-    return f"{value / 1e6:.1f}M" if value >= 10_000_000 else str(value)
-
-
-def memory(mib: int) -> str:
-    """MiB in the unit that leaves up to four digits, rounded down to one tenth."""
-    for suffix, unit in (("P", 2**30), ("T", 2**20), ("G", 2**10)):
-        if mib >= unit:
-            tenths = mib * 10 // unit
-            return f"{tenths // 10}{suffix}" if tenths % 10 == 0 else f"{tenths / 10:.1f}{suffix}"
-    return f"{mib}M"
-
-
-def minutes(value: object) -> str:
-    """``45m``, ``2h``, ``1d12h``."""
-    if value is None:
-        return "unlimited"
-    if not isinstance(value, int):
-        return "?"
-    return seconds(value * 60) if value else "0m"
-
-
-def seconds(value: float) -> str:
-    """``0s``, ``12s``, ``3m20s``, ``2h5m``, ``1d12h``: the two largest units."""
-    left = max(0, round(value))
-    parts = []
-    for suffix, unit in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        number, left = divmod(left, unit)
-        if number:
-            parts.append(f"{number}{suffix}")
-        elif parts:
-            break
-    return "".join(parts[:2]) or "0s"
-
-
 def many(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -247,11 +199,12 @@ def table(
 
 
 def _cell_texts(row: Row, narrow: bool) -> Tuple[str, str, str, str]:
-    between = "/" if narrow else " of "
-    used = f"{amount(row.tres, row.used, row.kind)}{between}{amount(row.tres, row.limit, row.kind)}"
-    mine = f"{amount(row.tres, row.mine, row.kind)} yours"
-    if row.queued:
-        mine += f" +{amount(row.tres, row.queued, row.kind)}"
+    used, limit, mine, queued = (
+        spell.amount(row.tres, value, row.kind)
+        for value in (row.used, row.limit, row.mine, row.queued)
+    )
+    used += ("/" if narrow else " of ") + limit
+    mine += " yours" + (f" +{queued}" if row.queued else "")
     return clean(row.name), used, mine, row.last
 
 

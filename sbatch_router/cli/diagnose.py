@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 import click
 
+from ..core import spell
 from ..core.policy import Policy
-from ..core.report import amount, tres_words
+from ..core.report import tres_words
 from ..diagnosis import MOVABLE, Finding, diagnose, in_policy
 from ..live import Desk, Now
 from ..moves import base_id
@@ -193,7 +194,7 @@ def _group(group: Sequence[Finding], policy: Policy) -> List[str]:
 
 def _holder(holder: Holder, check: Optional[Check]) -> str:
     tres = check.tres if check is not None and "Mins" not in check.kind else ""
-    text = f"{holder.user} {amount(tres, holder.amount)}"
+    text = f"{holder.user} {spell.amount(tres, holder.amount)}"
     if holder.jobs:
         text += f" in {_many(holder.jobs, 'job')}"
     if holder.since is not None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from .. import route
 from ..core import decide as core
+from ..core import spell
 from ..core.decide import Candidate, Decision
 from ..core.limits import START, Check
 from ..core.match import why_not
@@ -293,7 +294,7 @@ def asked_words(found: route.Considered) -> str:
     if need is None or need.doubts:
         return ""
     shown = [
-        f"{name}={render.amount(name, value)}"
+        f"{name}={spell.amount(name, value)}"
         for name, value in need.tres.items()
         if name != "billing" and not (name == "node" and value == 1)
     ]
@@ -311,7 +312,7 @@ def asked_words(found: route.Considered) -> str:
 def _time_words(limit: object) -> str:
     if limit is UNKNOWN:
         return ""
-    return "no time limit" if limit is None else render.minutes(limit)
+    return "no time limit" if limit is None else spell.minutes(limit)
 
 
 def _named(found: route.Considered) -> List[str]:
@@ -430,11 +431,11 @@ def _last(check: Check, short: bool, candidate: Candidate) -> str:
     asked = check.requested
     if short and candidate.verdict != core.FITS:
         if check.minimum:
-            return f"wants {render.amount(check.tres, check.limit, check.kind)}"
+            return f"wants {spell.amount(check.tres, check.limit, check.kind)}"
         missing = _missing(check, candidate)
         if missing is not None:
-            return f"lacks {render.amount(check.tres, missing, check.kind)}"
-    return f"asks {render.amount(check.tres, asked, check.kind)}"
+            return f"lacks {spell.amount(check.tres, missing, check.kind)}"
+    return f"asks {spell.amount(check.tres, asked, check.kind)}"
 
 
 def _missing(check: Check, candidate: Candidate) -> Optional[int]:

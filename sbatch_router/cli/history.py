@@ -13,6 +13,7 @@ import click
 from rich.text import Text
 
 from ..core import decide as core
+from ..core import spell
 from ..decisionlog import log_path
 from ..slurm.patience import explain
 from . import _avoided, _decisions, _pools, _sacct
@@ -160,11 +161,11 @@ def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tu
     wait = waited(entry, job)
     if wait is not None:
         state = job.state.lower().replace("_", " ")
-        return f"started after {render.seconds(wait)}, {state}", GOOD if wait < AT_ONCE else ""
+        return f"started after {spell.seconds(wait)}, {state}", GOOD if wait < AT_ONCE else ""
     if job.state == "PENDING":
         reason = job.reason or "no reason yet"
-        return f"waiting for {render.seconds(now - job.submit)}: {reason}", "yellow"
-    end = f" after {render.seconds(job.end - job.submit)}" if job.end else ""
+        return f"waiting for {spell.seconds(now - job.submit)}: {reason}", "yellow"
+    end = f" after {spell.seconds(job.end - job.submit)}" if job.end else ""
     reason = f", waited for {job.reason}" if job.reason else ""
     return f"never started: {job.state.lower()}{end}{reason}", BAD
 
@@ -231,7 +232,7 @@ def _details(entry: Entry, found: Optional[Became], told: Told) -> str:
     job_name = entry.job_name or (found.job.name if found else "")
     parts = [job_name] if job_name else []
     asked = " ".join(
-        f"{tres}={render.amount(tres, n)}"
+        f"{tres}={spell.amount(tres, n)}"
         for tres, n in entry.tres.items()
         if tres not in ("node", "billing")
     )
@@ -268,7 +269,7 @@ def summary_lines(summary: Summary, screen: Screen, now: float) -> List[Text]:
     for text in _moved_words(summary):
         lines += render.paragraph("", text, screen.width)
     for job, reason, seconds in summary.stuck:
-        text = f"job {job} waiting for {render.seconds(seconds)}: {reason or 'no reason yet'}"
+        text = f"job {job} waiting for {spell.seconds(seconds)}: {reason or 'no reason yet'}"
         lines += render.paragraph("", text, screen.width, "yellow")
     for one in summary.chronic:
         text = f"blocked? {one.account} was {one.words()}. If that will stay so, add to the policy:"
@@ -296,12 +297,12 @@ def _moved_words(summary: Summary) -> List[str]:
         middle = sorted(summary.waits)[len(summary.waits) // 2]
         text += (
             f"; of {len(summary.waits)} that started, {at_once} did within a minute "
-            f"(median {render.seconds(middle)})"
+            f"(median {spell.seconds(middle)})"
         )
     found = [text, _instead_words(summary)]
     if summary.avoided_seconds >= 1:
         found.append(
-            f"waiting avoided, estimated: at least {render.seconds(summary.avoided_seconds)} in "
+            f"waiting avoided, estimated: at least {spell.seconds(summary.avoided_seconds)} in "
             f"all, for {render.many(summary.avoided_jobs, 'job')} (until the last decision in a "
             "row that found no room for as much; how long after is not known)"
         )

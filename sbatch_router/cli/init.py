@@ -9,14 +9,14 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import click
 
+from ..core import spell
 from ..core.policy import Blocked
 from ..core.snapshot import Assoc, Config, Qos, Scope, Site, Snapshot
-from ..core.tres import format_mem
 from ..policy_yaml.values import name as valid_name
 from ..slurm.patience import explain
 from . import _policy as policies
 from . import _pools
-from ._render import many, minutes
+from ._render import many
 
 #: A QOS is taken for an account's burst QOS if each of its limits is so many times larger.
 BURST_FACTOR = 4
@@ -206,20 +206,19 @@ class _Limits:
         qos = self.qos.get(name)
         if qos is None:
             return "limits not known"
-        parts = [_amount(tres, n) for tres, n in _limited(qos.limits, "GrpTRES").items()]
-        text = ", ".join(parts) or "no group limit"
+        text = _amounts(_limited(qos.limits, "GrpTRES")) or "no group limit"
         scope = qos.defaults if isinstance(qos.defaults, Scope) else Scope({}, {})
-        each = [_amount(tres, n) for tres, n in _limited(scope, "MaxTRESPU").items()]
+        each = _amounts(_limited(scope, "MaxTRESPU"))
         if each:
-            text += f"; a user {', '.join(each)}"
+            text += f"; a user {each}"
         wall = qos.limits.counts.get("MaxWallPJ")
         if wall is not None and isinstance(wall.limit, int):
-            text += f"; a job {minutes(wall.limit)}"
+            text += f"; a job {spell.minutes(wall.limit)}"
         return text
 
 
-def _amount(tres: str, value: int) -> str:
-    return f"{tres} {format_mem(value) if tres == 'mem' else value}"
+def _amounts(tres: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {spell.amount(name, value)}" for name, value in tres.items())
 
 
 def _heading(site: Site, limits: _Limits) -> List[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, List, Sequence
 import click
 
 from .. import accounts
+from ..core import spell
 from ..live import Desk
 from ..slurm.patience import explain
 from . import _policy
@@ -104,21 +105,15 @@ def lines(found: List[AccountNow]) -> List[str]:
                         account.name if first else "",
                         pool.qos if first else "",
                         tres.rpartition("/")[2],
-                        amount(tres, use.limit),
-                        amount(tres, use.others),
-                        amount(tres, use.mine),
-                        amount(tres, use.queued),
-                        amount(tres, use.free),
+                        spell.amount(tres, use.limit),
+                        spell.amount(tres, use.others),
+                        spell.amount(tres, use.mine),
+                        spell.amount(tres, use.queued),
+                        spell.amount(tres, use.free),
                         str(pool.slots) if first else "",
                     )
                 )
     return aligned(rows, left=3)
-
-
-def amount(tres: str, value: object) -> str:
-    from ._render import amount as words
-
-    return words(tres, value)
 
 
 def aligned(rows: Sequence[tuple[str, ...]], left: int) -> List[str]:

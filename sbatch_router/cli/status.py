@@ -9,6 +9,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import click
 from rich.text import Text
 
+from ..core import spell
 from ..core.policy import Policy
 from ..core.snapshot import Config, Site, Snapshot
 from ..slurm.patience import begin, explain
@@ -263,7 +264,7 @@ def users_words(pool: Pool) -> str:
     """``bob (mem 250G, cpu 1), carol (gres/gpu 1), 3 more``."""
     parts = []
     for user, held in pool.users[:_NAMED]:
-        amounts = ", ".join(f"{tres} {render.amount(tres, n)}" for tres, n in held.items())
+        amounts = ", ".join(f"{tres} {spell.amount(tres, n)}" for tres, n in held.items())
         parts.append(f"{user} ({amounts})")
     more = len(pool.users) - _NAMED
     if more > 0:

@@ -20,6 +20,7 @@ from .candidates import (
 from .match import matches, snakemake_facts, why_not
 from .policy import Rule
 from .record import Record
+from .request import SUBMITS_NOTHING
 from .snapshot import Config
 from .tres import UNKNOWN
 
@@ -31,14 +32,6 @@ if TYPE_CHECKING:
     from .policy import Account, Blocked, Policy, WhenFull
     from .request import Need, Request
     from .snapshot import Partition, Snapshot
-
-#: sbatch options that make any judgement of ours pointless: nothing is queued, or elsewhere.
-_PASS_OPTIONS = {
-    "help": "asks for help",
-    "usage": "asks for help",
-    "version": "asks for the version",
-    "test-only": "submits nothing (--test-only)",
-}
 
 
 class Decision(Record):
@@ -84,9 +77,9 @@ def decide(
 
 def _not_ours(request: Request, snapshot: Snapshot) -> str:
     """Why this call is passed on unjudged; empty if it is judged."""
-    for option, words in _PASS_OPTIONS.items():
+    for option in SUBMITS_NOTHING:
         if option in request.options:
-            return words
+            return f"--{option} submits nothing"
     if request.doubts:
         return "not understood: " + "; ".join(request.doubts)
     config = snapshot.config

@@ -26,7 +26,7 @@ them meets it, and a ``!=`` test holds if none of them is the excluded one.
 
 from __future__ import annotations
 
-from .tres import UNKNOWN, format_mem
+from .tres import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,7 +226,9 @@ def _show(name: str, value: object) -> str:
         return ", ".join(sorted(map(str, value))) or "none"
     if isinstance(value, int):
         if name == "mem":
-            return format_mem(value)
+            from .spell import exact_mem
+
+            return exact_mem(value)
         if name == "time":
             return f"{value} min"
     return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .decide import BLOCKED, NEVER, NOT_ALLOWED, WAITS_OTHERS
+from .spell import amount
 from .tres import UNKNOWN
 
 TYPE_CHECKING = False
@@ -94,23 +95,6 @@ def _check(check: Check) -> Dict[str, object]:
     }
 
 
-def amount(tres: str, value: Amount) -> str:
-    """One amount as people read it: ``312.5G``, ``4``, ``unlimited``, ``unknown``."""
-    if value is None:
-        return "unlimited"
-    if value is UNKNOWN:
-        return "unknown"
-    assert isinstance(value, int)
-    return _memory(value) if tres == "mem" else str(value)
-
-
-def _memory(mib: int) -> str:
-    """MiB in one unit a line can be compared in: G from 1 GiB on, to two decimals."""
-    if abs(mib) < 1024:
-        return f"{mib}M"
-    return f"{mib / 1024:.2f}".rstrip("0").rstrip(".") + "G"
-
-
 def tres_words(tres: Tres) -> str:
     """``cpu=8 mem=122.07G gres/gpu=1``: what a job asks for, without node and billing."""
     shown = [f"{n}={amount(n, v)}" for n, v in tres.items() if n not in ("node", "billing")]
@@ -177,13 +161,15 @@ def _line(candidate: Candidate) -> str:
     words = {NEVER: "never fits", WAITS_OTHERS: "full"}.get(candidate.verdict, candidate.verdict)
     if held is None:
         return f"{words}: {candidate.why}"
-    mine = f" ({amount(held.tres, held.mine)} yours)" if held.mine else ""
-    queued = f", {amount(held.tres, held.promised)} queued by you" if held.promised else ""
-    name = held.tres or held.kind
+    limit, used, asked, own, promised = (
+        amount(held.tres, value, held.kind)
+        for value in (held.limit, held.used, held.requested, held.mine, held.promised)
+    )
+    mine = f" ({own} yours)" if isinstance(held.mine, int) and held.mine else ""
+    queued = f", {promised} queued by you" if held.promised else ""
     return (
-        f"{words}: {name} limit {amount(held.tres, held.limit)}, "
-        f"used {amount(held.tres, held.used)}{mine}{queued}, "
-        f"asked {amount(held.tres, held.requested)} [{candidate.reason or held.reason}]"
+        f"{words}: {held.tres or held.kind} limit {limit}, used {used}{mine}{queued}, "
+        f"asked {asked} [{candidate.reason or held.reason}]"
     )
 
 
@@ -277,7 +263,6 @@ def _text(value: str) -> str:
 
 
 __all__: Tuple[str, ...] = (
-    "amount",
     "as_json",
     "holding",
     "log_fields",

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .tres import Amount, Tres
 
 
+#: Options after which sbatch tells something, and submits nothing.
+SUBMITS_NOTHING = ("help", "usage", "version", "autocomplete", "test-only")
+
+
 class Given(Record):
     """An option's value as the user wrote it, and where: ``cli``, ``env`` or ``script``."""
 

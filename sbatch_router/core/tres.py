@@ -80,14 +80,6 @@ def parse_mem(text: str) -> int:
     return int(value) if value == int(value) else int(value) + 1
 
 
-def format_mem(mib: int) -> str:
-    """MiB as people read it: the largest unit that keeps at most two decimals exact."""
-    for suffix, unit in (("T", 2**20), ("G", 2**10)):
-        if mib >= unit and (mib * 100) % unit == 0:
-            return f"{mib / unit:.2f}".rstrip("0").rstrip(".") + suffix
-    return f"{mib}M"
-
-
 def parse_tres(text: str) -> Tres:
     """``cpu=4,mem=250G,node=1,gres/gpu:a100=1`` as a dict; empty for ``""`` and ``(null)``.
 

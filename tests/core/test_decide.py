@@ -8,6 +8,7 @@ from corebuild import World, account, job, qos
 from sbatch_router.core import policy as policies
 from sbatch_router.core.decide import decide
 from sbatch_router.core.policy import Account, Blocked, Policy, Rule, WhenFull
+from sbatch_router.core.report import refusal
 from sbatch_router.core.tres import UNKNOWN
 from sbatch_router.slurm.request import read_request
 
@@ -254,3 +255,22 @@ def test_headroom_is_the_least_and_null_where_nothing_limits():
     assert found.headroom["cpu"] == 6  # the QOS hides the account's
     assert found.headroom["mem"] is None
     assert found.headroom["gres/gpu"] is None
+
+
+@pytest.mark.parametrize("option", ["--help", "--usage", "--version", "--test-only"])
+def test_what_submits_nothing_is_passed_on(option):
+    world = World(qos("a", GrpTRES={"cpu": (4, 4)}))
+    found = world.decide(option)
+    assert (found.action, found.why) == ("pass", f"{option} submits nothing")
+
+
+def test_a_refusal_where_squeue_did_not_answer():
+    """What is mine of a full pool is then not known, which is no number and no truth."""
+    world = World(qos("a", GrpTRES={"cpu": (4, 4)}))
+    world.jobs = UNKNOWN
+    found = world.decide("-c2")
+    assert found.exit_code == 75
+    request = read_request(["-c2", "--wrap", "x"], {}, None)
+    assert "\n  a/a  full: cpu limit 4, used 4, asked 2 [QOSGrpCpuLimit]\n" in refusal(
+        found, request, {}
+    )

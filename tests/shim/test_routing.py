@@ -116,7 +116,7 @@ def test_all_full_is_refused_with_numbers_reason_holder_and_what_to_do(bed: Bed)
         text,
     ), text
     assert re.search(
-        r"(?m)^  maigan/maigan +full: mem limit 625G, used 585\.94G, asked 125G "
+        r"(?m)^  maigan/maigan +full: mem limit 625G, used 585\.93G, asked 125G "
         r"\[QOSGrpMemLimit\]$",
         text,
     ), text
@@ -129,7 +129,7 @@ def test_refusal_names_who_holds_the_pool(bed: Bed) -> None:
     fill(bed, "maigan", "600000M")
     text = bed.sbatch(*GPU_JOB, policy=SEED).err.decode()
     held = [line.strip() for line in text.splitlines() if "held by" in line]
-    assert held == ["held by bob 244.14G", "held by bob 585.94G"]
+    assert held == ["held by bob 244.14G", "held by bob 585.93G"]
 
 
 def test_B12_more_than_any_pool_holds(bed: Bed) -> None:

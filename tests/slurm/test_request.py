@@ -53,7 +53,6 @@ def test_memory_options_displace_each_other(
         (["--mem=1G"], {}, ("#SBATCH --mem-per-cpu=1G",)),
         ([], {"SBATCH_MEM_PER_NODE": "1", "SBATCH_MEM_PER_CPU": "1"}, ()),
         (["--mem=1.5G", "--mem=1G"], {}, ()),  # sbatch looks at every value
-        (["--help"], {}, ()),
         (["--uid=0"], {}, ()),
         ([":", "-N2"], {}, ()),
         ([], {"SLURM_HOSTFILE": "hosts"}, ()),
