@@ -13,7 +13,7 @@ from . import hotbuild, shim
 MAX_SHEBANG = 127
 
 TEMPLATE = """\
-#!{python} -IS
+{shebang}
 # {mark}: routes this job to an account with room, then becomes the real sbatch.
 # Written by `sbatch-router install-shim`; run that again after moving Python or the package.
 import sys
@@ -96,17 +96,26 @@ def import_paths() -> list[str]:
     return [str(p) for p in dict.fromkeys((package, library))]
 
 
-def text(python: str, paths: list[str], real: str, hot: str = "") -> str:
-    """The script's text. Raises `ShimError` where Linux could not run it."""
-    if any(c.isspace() for c in python) or len(f"#!{python} -IS") > MAX_SHEBANG:
+def shebang(python: str) -> str:
+    """The first line of a script that takes nothing from its caller's environment.
+
+    Raises `ShimError` where Linux could not run it.
+    """
+    line = f"#!{python} -IS"
+    if any(c.isspace() for c in python) or len(line) > MAX_SHEBANG:
         raise ShimError(
             f"{python}: a path with blanks or of more than {MAX_SHEBANG} bytes cannot start a "
             "script; install sbatch-router with a Python at a shorter path"
         )
+    return line
+
+
+def text(python: str, paths: list[str], real: str, hot: str = "") -> str:
+    """The script's text. Raises `ShimError` where Linux could not run it."""
     without = WITHOUT.replace("{mark}", repr(shim.MARK))
     # In triple quotes: people read the file.
     return TEMPLATE.format(
-        python=python,
+        shebang=shebang(python),
         mark=shim.MARK.decode(),
         real=real,
         without=f'r"""{without}"""',

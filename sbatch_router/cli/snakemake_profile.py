@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ..shimfile import ShimError, python_for_shim, shebang
 from ._policy import directory_argument
 
 TEMPLATE = """\
@@ -29,6 +30,17 @@ latency-wait: 30
 retries: 1
 """
 
+#: Beside config.yaml. Snakemake starts it for job after job, and most of that is Python's start:
+#: this takes half of the installed command's time.
+STATUS = """\
+{shebang}
+# What sbatch-router-status does. Written by `sbatch-router snakemake-profile`.
+import sys
+sys.path.insert(0, {package!a})
+from sbatch_router.cli.jobstatus import main
+sys.exit(main())
+"""
+
 
 @click.command("snakemake-profile", short_help="Write a Snakemake profile that uses all this.")
 @click.argument("directory", type=click.Path(file_okay=False), callback=directory_argument)
@@ -39,8 +51,8 @@ def command(directory: Path, jobs: int) -> None:
     """Write a profile for Snakemake 9 and later: DIRECTORY/config.yaml.
 
     It has cluster-generic submit with sbatch-router-submit, and names that and the commands
-    for status, cancel and sidecar by their full paths, so it works from any environment. An
-    existing config.yaml is never replaced.
+    for status, cancel and sidecar by their full paths, so it works from any environment. That
+    for status is written beside it. What exists is never replaced.
 
     \b
     Examples:
@@ -58,10 +70,13 @@ def command(directory: Path, jobs: int) -> None:
     found = {name: _command(f"sbatch-router-{name}") for name in _NAMES}
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            found["status"] = _status(directory) or found["status"]
         with target.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.format(directory=shown, jobs=jobs, **found))
-    except FileExistsError:
-        raise click.ClickException(f"{target} exists; remove it or name another DIR") from None
+    except FileExistsError as error:
+        there = error.filename or target
+        raise click.ClickException(f"{there} exists; remove it or name another DIR") from None
     except OSError as error:
         raise click.ClickException(f"{target}: {error.strerror}") from None
     click.echo(f"wrote {target}; run `snakemake --profile {directory} ...`", err=True)
@@ -70,15 +85,36 @@ def command(directory: Path, jobs: int) -> None:
 _NAMES = ("submit", "status", "cancel", "sidecar")
 
 
+def _status(directory: Path) -> str:
+    """Write the profile's own status command; its path, empty where it could not be run."""
+    target = directory.resolve() / "sbatch-router-status"
+    package = Path(__file__).resolve().parents[2]
+    try:
+        text = STATUS.format(shebang=shebang(python_for_shim()), package=str(package))
+    except ShimError:
+        return ""
+    if not _is_plain(str(target)):
+        return ""
+    with target.open("x", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    target.chmod(0o755)
+    return str(target)
+
+
 def _command(name: str) -> str:
     """The full path of a command that was installed with this one."""
     beside = Path(sys.argv[0]).resolve().parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
         raise click.ClickException(f"{name} is not installed beside sbatch-router")
-    if not path.isprintable() or any(c.isspace() or c in "\"'$\\" for c in path):
+    if not _is_plain(path):
         raise click.ClickException(
             f"{path}: Snakemake runs this without a shell, so its path must have no blanks, "
             "quotes or odd characters"
         )
     return path
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path is one word to the shell and to YAML."""
+    return path.isprintable() and not any(c.isspace() or c in "\"'$\\" for c in path)

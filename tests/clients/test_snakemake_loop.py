@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from loopbed import Loop, user_rpcs
+import yaml
+from loopbed import TOOLS, Loop, user_rpcs
 
 if sys.version_info < (3, 11):
     pytest.skip("Snakemake 9 needs Python 3.11", allow_module_level=True)
@@ -106,7 +108,35 @@ def test_status_is_one_word_and_exit_0_even_for_nonsense(loop):
     assert loop.run("sbatch-router-status", "999999").stdout == "running\n"
     done = loop.run("sbatch-router-status", check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "usage: sbatch-router-status JOBID\n"
+    assert done.stderr.startswith("usage: sbatch-router-status JOBID\n")
+
+
+def test_the_profiles_own_status_command(loop):
+    """In whatever environment Snakemake runs, the same answers; it never replaces a file."""
+    command = loop.profile() / "sbatch-router-status"
+    config = yaml.safe_load((loop.directory / "prof/config.yaml").read_text())
+    assert config["cluster-generic-status-cmd"] == str(command)
+    held = sbatch(loop, "--hold", "--wrap", "true")
+    odd = ["PYTHONHOME=/nowhere", "PYTHONPATH=/nowhere", "PYTHONSAFEPATH=1"]
+    for job, word in ((held, "running"), ("x", "failed")):
+        done = loop.run(*odd, command, job)
+        assert (done.stdout, done.stderr) == (f"{word}\n", "")
+    assert loop.run(*odd, command, check=False).returncode == 2
+
+    (loop.directory / "prof/config.yaml").unlink()
+    again = loop.run("sbatch-router", "snakemake-profile", "prof", check=False)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"Error: {command} exists; remove it or name another DIR\n"
+    assert not (loop.directory / "prof/config.yaml").exists()
+
+
+def test_a_profile_where_a_script_cannot_be_started(loop):
+    """Snakemake calls the status command through a shell: a blank would end its name."""
+    loop.run("sbatch-router", "snakemake-profile", "my profile")
+    config = yaml.safe_load((loop.directory / "my profile/config.yaml").read_text())
+    installed = shutil.which("sbatch-router-status", path=TOOLS)
+    assert config["cluster-generic-status-cmd"] == installed
+    assert not (loop.directory / "my profile/sbatch-router-status").exists()
 
 
 def test_a_busy_controller_never_fails_a_job(loop):
