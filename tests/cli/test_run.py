@@ -253,7 +253,7 @@ def test_nothing_available_is_a_hard_failure(fake: Fake) -> None:
     assert "nothing is available: every account is full" in done.err
     rows = [text.split() for text in done.err.splitlines()]
     # account, QOS; TRES, limit, used by others, used by me, queued, free
-    assert ["mem", "312.5G", "195.3G", "117.1G", "0", "0"] in [r[:6] for r in rows]
+    assert ["mem", "312.5G", "195.31G", "117.18G", "0", "0"] in [r[:6] for r in rows]
     assert ["mem", "625G", "625G", "0", "0", "0"] in [r[:6] for r in rows]
     assert "held by carol 625G" in done.err
     assert "[QOSGrpMemLimit]" in done.err
