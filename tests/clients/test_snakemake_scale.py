@@ -109,9 +109,10 @@ def bed():
             started.has_oom_state = cgroups
             yield started
     finally:
-        # Slurm leaves the cgroup of a node.
-        with contextlib.suppress(OSError):
-            (MEMORY_CGROUP / f"slurm_{node}1").rmdir()
+        # Slurm leaves the cgroup of a node, and a slurmstepd that is killed that of its job.
+        for path, _, _ in os.walk(MEMORY_CGROUP / f"slurm_{node}1", topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
 
 @pytest.fixture
