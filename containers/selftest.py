@@ -155,7 +155,7 @@ def killed_starters() -> None:
     process.kill()
     process.wait()
     assert left(entry)
-    subprocess.run([sys.executable, str(CLI), "down", "--all"], check=True, capture_output=True)
+    subprocess.run([sys.executable, str(CLI), "down", entry.directory], check=True)
     gone(entry)
 
 
