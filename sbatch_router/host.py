@@ -128,12 +128,28 @@ class Host:
         carries = rows is not UNKNOWN and 0 <= now - listed < 2 * self.policy.cache_seconds
         store_.asking(TIMEOUT)
         snapshot = self.fresh(site, look_first=not mine, without_jobs=carries and mine)
+        if carries and mine and before is not None:
+            snapshot = self._with_strangers(snapshot, before, (*alive, *dead))
         store_.asking(0)
         snapshot, open_ = self._settled(snapshot, before, alive, dead, now)
         store_.save("snapshot", self._key(), binding(snapshot))
         if open_ != ledger:
             store_.keep(open_)
         return snapshot
+
+    def _with_strangers(
+        self, snapshot: Snapshot, before: Snapshot, promises: Tuple[Promise, ...]
+    ) -> Snapshot:
+        """Ask squeue after all where jobs of mine came past us: they would pass for others'."""
+        from .core.settle import unexplained
+        from .slurm.collect import collect_jobs
+
+        known = before.jobs if isinstance(before.jobs, tuple) else ()
+        if not unexplained(snapshot, known, promises):
+            return snapshot
+        jobs, trouble = collect_jobs(TIMEOUT)
+        troubles = (*snapshot.troubles, trouble) if trouble else snapshot.troubles
+        return snapshot._replace(jobs=jobs, troubles=troubles)
 
     def _settled(
         self,

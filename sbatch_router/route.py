@@ -271,8 +271,11 @@ class _Work:
                 self.host.complain(f"{lock.trouble}; going on without the ledger")
             store_ = Store(place, lock.held, self.host.complain)
             considered = self._with_store(store_)
-            if self.promise and considered.decision.action in ("route", "queue"):
-                store_.promise(self._promise(considered))
+            if self.promise:
+                from .core.decide import will_take_room
+
+                if will_take_room(considered.decision):
+                    store_.promise(self._promise(considered))
         return considered
 
     def _with_store(self, store_: Store) -> Considered:

@@ -57,7 +57,8 @@ class Decision(Record):
     wait_seconds: int = 0
     #: Worth a line on stderr even when nothing changes (a blocked account that was kept).
     notes: Tuple[str, ...] = ()
-    #: ``account/qos`` that plain sbatch would have used, where one was chosen; empty: not known.
+    #: ``account/qos`` that plain sbatch would have used, where one was chosen or kept; empty: not
+    #: known.
     unrouted: str = ""
 
 
@@ -73,6 +74,22 @@ def decide(
     if reason:
         return Decision("pass", reason)
     return _Deciding(request, snapshot, ledger, policy).decide()
+
+
+def will_take_room(decision: Decision) -> bool:
+    """Whether what sbatch is about to submit will compete for room, where we know it will.
+
+    Also a job whose account the user named: the next decision must see it, long before Slurm
+    shows it.
+    """
+    if decision.action != "keep":
+        return decision.action in ("route", "queue")
+    account, slash, qos = decision.unrouted.partition("/")
+    never = any(
+        c.account == account and c.qos == qos and c.verdict in (NEVER, NOT_ALLOWED)
+        for c in decision.candidates
+    )
+    return bool(slash and qos) and decision.need is not None and not never
 
 
 def _not_ours(request: Request, snapshot: Snapshot) -> str:
@@ -166,7 +183,11 @@ class _Deciding:
         )
         decision = self._decision("keep", f"account {asked} was named {origin}", asked)
         return decision._replace(
-            qos=self._asked_qos(), changed=False, notes=notes, candidates=self._candidates()
+            qos=self._asked_qos(),
+            changed=False,
+            notes=notes,
+            candidates=self._candidates(),
+            unrouted=self._unrouted(),
         )
 
     def _only_blocks(self) -> Decision:
@@ -514,4 +535,5 @@ __all__ = [
     "Candidate",
     "Decision",
     "decide",
+    "will_take_room",
 ]

@@ -34,13 +34,16 @@ class Promise(Record):
 
 def promise_of(request: Request, decision: Decision, tres: Tres, at: float, pid: int) -> Promise:
     """What a decision takes: `tres` for each task, promised at `at` to the process `pid`."""
+    account, qos = decision.account, decision.qos
+    if decision.action == "keep":
+        account, _, qos = decision.unrouted.partition("/")
     limit = decision.need.time_limit if decision.need is not None else None
     tasks = request.array_tasks
     return Promise(
         at,
         pid,
-        decision.account,
-        decision.qos,
+        account,
+        qos,
         decision.partition,
         tres,
         tasks,

@@ -118,6 +118,21 @@ def carry(
     return Settled(tuple(found), tuple(open_))
 
 
+def unexplained(snapshot: Snapshot, jobs: Sequence[Job], promises: Sequence[Promise]) -> bool:
+    """Whether slurmctld counts more jobs of mine than rows and promises make up.
+
+    Then some were submitted past us: from another host, say, or with the router switched off.
+    """
+    known = dict.fromkeys(counts(snapshot), 0)
+    for job in jobs:
+        if job.account in known:
+            known[job.account] += 1 if job.state in _RUNS else job.tasks
+    for promise in promises:
+        if promise.account in known:
+            known[promise.account] += promise.tasks
+    return any(pair[0] > known[name] for name, pair in counts(snapshot).items())
+
+
 def newest_id(jobs: Sequence[Job]) -> int:
     """The largest job id among rows; 0 without any."""
     return max([_number(job) for job in jobs] or [0])

@@ -226,6 +226,13 @@ def collect_live(
     )
 
 
+def collect_jobs(timeout: float) -> Tuple[Union[Tuple[Job, ...], Unknown], str]:
+    """My jobs now, and what is wrong if they are UNKNOWN. `timeout` in seconds."""
+    troubles: List[str] = []
+    jobs = _read(run_all([_SQUEUE], timeout)[0], parse_jobs, troubles)
+    return jobs, "; ".join(troubles)
+
+
 def _submitted(site: Site, assocs: Dict[AssocKey, Assoc], user: str) -> Optional[int]:
     """How many jobs of mine slurmctld counts on all my associations, or None if it may not.
 

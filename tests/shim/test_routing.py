@@ -448,3 +448,36 @@ def test_explain_promises_nothing_and_logs_nothing(bed: Bed) -> None:
     # And what it says is what is done.
     result = bed.sbatch(*SMALL, policy=policy, env=env)
     assert bed.where(result.job) == f"{said[0]['account']}/{said[0]['qos']}"
+
+
+def test_a_job_kept_in_its_account_is_seen_by_the_next(bed: Bed) -> None:
+    """Within the life of one snapshot: Slurm has not shown it to us yet."""
+    env = {"XDG_RUNTIME_DIR": str(bed.private("run/kept", "alice"))}
+    policy = "version: 1\naccounts: [clive, maigan]\nrules: [{order: [listed]}]\ncache: 1h\n"
+    script = str(bed.script)
+    first = bed.sbatch("--mem=1G", script, policy=policy, env=env)
+    assert bed.where(first.job) == "clive/clive"
+    kept = bed.sbatch("-A", "clive", "--mem=300G", script, policy=policy, env=env)
+    assert (kept.err, bed.where(kept.job)) == (b"", "clive/clive")
+    assert bed.where(bed.sbatch("--mem=100G", script, policy=policy, env=env).job) == (
+        "maigan/maigan"
+    )
+    # One that can never run there takes no room.
+    bed.sbatch("-A", "maigan", "--mem=900G", script, policy=policy, env=env)
+    assert bed.where(bed.sbatch("--mem=100G", script, policy=policy, env=env).job) == (
+        "maigan/maigan"
+    )
+
+
+def test_jobs_that_came_past_us_are_mine_and_not_others(bed: Bed) -> None:
+    """slurmctld counts more jobs of mine than we know of: squeue is asked again."""
+    env = {"XDG_RUNTIME_DIR": str(bed.private("run/past", "alice"))}
+    policy = "version: 1\naccounts: [clive]\ncache: 3s\n"
+    script = str(bed.script)
+    first = bed.sbatch("--mem=10G", script, policy=policy, env=env)
+    past = bed.sbatch("--mem=64G", script, policy=policy, env={**env, "SBATCH_ROUTER": "off"})
+    bed.wait_running(first.job, past.job)
+    time.sleep(3.2)
+    last = bed.sbatch("--mem=250G", script, policy=policy, env=env)
+    assert last.lines == [], last
+    assert bed.where(last.job) == "clive/clive"
