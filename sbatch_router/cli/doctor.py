@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,10 @@ import click
 from .. import policyfile, shim, shimfile, state, statedir
 from ..core.snapshot import Config, Site, Snapshot
 from ..decisionlog import log_path
+from ..host import TIMEOUT
+from ..policycache import PolicyTrouble, find_policy
 from ..slurm.patience import conf_trouble, explain, left
+from ..slurm.pyslurm_source import AUTO, PYSLURM, choose_source, collect_pyslurm, probe_pyslurm
 from ..slurm.run import run_all
 from . import _policy as policies
 from . import _pools
@@ -224,7 +226,7 @@ class Doctor:
         began = time.monotonic()
         run_all([["sacctmgr", "-nP", "show", "cluster", "format=cluster"]], left())
         took = (time.monotonic() - began) * 1000
-        own = sorted({a.account for a in site.assocs.values() if a.user == site.user})
+        own = _own_accounts(site)
         text = f"{site.user} has {render.many(len(own), 'account')}: {', '.join(own)}"
         if len(own) < 2:
             text += "; with one account there is nothing to choose but its QOS"
@@ -248,7 +250,7 @@ class Doctor:
         if site is None or not isinstance(site.assocs, dict):
             self._add("live usage", SKIP, "the associations are not known")
             return
-        own = sorted({a.account for a in site.assocs.values() if a.user == site.user})
+        own = _own_accounts(site)
         began = time.monotonic()
         live = self.live = _pools.ask_live(site, own, ())
         took = (time.monotonic() - began) * 1000
@@ -265,48 +267,57 @@ class Doctor:
         self._add("live usage", status, "; ".join([text, *new]), "", took)
 
     def _pyslurm(self) -> None:
-        """In a child: importing it may end the process, or hang."""
+        """What the policy's ``source:`` comes to here. Asked as the shim asks: in a child."""
         if self.conf:
             self._add("pyslurm", SKIP, "slurm.conf cannot be read")
             return
-        code = "import pyslurm; print('version', pyslurm.__version__)"
+        wanted = self._wanted_source()
         began = time.monotonic()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=left(),
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            text = "its import does not come to an end; scontrol is used"
-            self._add("pyslurm", WARN, text, "source: scontrol in the policy")
-            return
+        python = shimfile.python_for_shim()
+        probe = probe_pyslurm(left(), python=python)
         took = (time.monotonic() - began) * 1000
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        out = done.stdout.decode("utf-8", "replace")
-        if done.returncode or "version " not in out:
-            why = said[-1] if said else f"exit status {done.returncode}"
-            if "No module named 'pyslurm'" in why:
-                self._add("pyslurm", OK, "not installed: usage is read with scontrol")
-            else:
-                text = f"cannot be imported: {why}; scontrol is used"
-                self._add("pyslurm", WARN, text, "source: scontrol in the policy")
+        missing = "No module named 'pyslurm'" in probe.trouble
+        what = f"{probe.pyslurm} matches Slurm {probe.slurm}"
+        if wanted != PYSLURM:
+            if probe.trouble:
+                what = "not installed" if missing else f"cannot be used ({probe.trouble})"
+            choice = choose_source(wanted, probe)
+            text = f"{what}; {choice.source} is used: {choice.why}"
+            self._add("pyslurm", OK, text, "", None if missing else took)
             return
-        version = out.split("version ")[1].split()[0]
-        self._add_pyslurm(version, took)
+        trouble = probe.trouble
+        if not trouble and self.site is not None:
+            began = time.monotonic()
+            trouble = self._read_with_pyslurm(self.site, python)
+            took = (time.monotonic() - began) * 1000
+        if not trouble and took > TIMEOUT * 1000:
+            trouble = f"slower than the {TIMEOUT:g} s that a submission gives it"
+        if not trouble:
+            text = f"{what}; pyslurm is used: the policy asks for it"
+            self._add("pyslurm", OK, text, "", took)
+            return
+        next_ = "source: scontrol in the policy"
+        if missing:
+            next_ = "see docs/pyslurm.md"
+        elif "is not made for" in trouble:
+            next_ = f"pip install 'pyslurm=={_two_numbers(probe.slurm)}.*'"
+        text = f"{trouble}; scontrol is used, though the policy asks for pyslurm"
+        self._add("pyslurm", WARN, text, next_, took)
 
-    def _add_pyslurm(self, version: str, took: float) -> None:
-        source = self.live.source if self.live is not None else "scontrol"
-        numbers = [int(n) for n in version.split(".")[:2] if n.isdigit()]
-        release = [int(n) for n in self.release.split(".")[:2] if n.isdigit()]
-        if release and numbers != release:
-            text = f"{version} is not made for Slurm {self.release}; {source} is used"
-            wanted = self.release.rpartition(".")[0]
-            self._add("pyslurm", WARN, text, f"pip install 'pyslurm=={wanted}.*'", took)
-        else:
-            self._add("pyslurm", OK, f"{version} matches; {source} is used", "", took)
+    def _wanted_source(self) -> str:
+        """What the policy in use says; of one that is broken `_policy` tells."""
+        try:
+            return find_policy(shim.policy_paths(self.environ), self.environ).source
+        except (PolicyTrouble, IndexError):
+            return AUTO
+
+    def _read_with_pyslurm(self, site: Site, python: str) -> str:
+        """Take a snapshot with it; why there is none, else empty."""
+        own, uid = _own_accounts(site), os.geteuid()
+        found = collect_pyslurm(site, own, (), site.user, uid, left(), time.time(), python=python)
+        if isinstance(found.qos, dict):
+            return ""
+        return found.troubles[-1] if found.troubles else "pyslurm shows no QOS"
 
     # -- ours ----------------------------------------------------------------------------------
 
@@ -454,6 +465,17 @@ class Doctor:
             self._add("log", WARN, text, "sbatch-router history (sets it aside)")
         else:
             self._add("log", OK, f"{path} ({size >> 10} KiB)")
+
+
+def _two_numbers(release: str) -> str:
+    """``26.5`` of ``26.05.3``: how pyslurm names Slurm's releases."""
+    return ".".join(part.lstrip("0") for part in release.split(".")[:2])
+
+
+def _own_accounts(site: Site) -> List[str]:
+    """The user's accounts, as far as sacctmgr told."""
+    assocs = site.assocs if isinstance(site.assocs, dict) else {}
+    return sorted({a.account for a in assocs.values() if a.user == site.user})
 
 
 def _place(finding: policyfile.Finding) -> str:

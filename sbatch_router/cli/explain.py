@@ -21,9 +21,12 @@ from ..core.match import why_not
 from ..core.policy import Blocked, Policy, Rule
 from ..core.report import as_json, holding
 from ..core.tres import UNKNOWN
+from ..host import TIMEOUT
 from ..slurm.options import parse
 from ..slurm.patience import explain as stuck
+from ..slurm.pyslurm_source import PYSLURM
 from ..slurm.script import respool_stdin, script_path
+from ..source import choose
 from . import _policy as policies
 from . import _render as render
 from ._render import BAD, GOOD, Row, Screen
@@ -93,7 +96,8 @@ def command(as_data: bool, plain: bool, sbatch_args: Tuple[str, ...]) -> None:
         click.echo(json.dumps(data, indent=2))
         return
     holders = route.who_holds(found, environ)
-    _Page(found, policy, holders, now, Screen(plain), sbatch_args).show()
+    usage = _usage(found, policy, environ, now)
+    _Page(found, policy, holders, usage, Screen(plain), sbatch_args).show()
 
 
 def _settle_stdin(argv: Sequence[str]) -> None:
@@ -128,7 +132,7 @@ class _Page:
         found: route.Considered,
         policy: Policy,
         holders: Mapping[str, str],
-        now: float,
+        usage: str,
         screen: Screen,
         argv: Sequence[str] = (),
     ) -> None:
@@ -137,7 +141,7 @@ class _Page:
         self.decision = found.decision
         self.policy = policy
         self.holders = holders
-        self.now = now
+        self.usage = usage
         self.screen = screen
 
     def show(self) -> None:
@@ -174,7 +178,7 @@ class _Page:
         facts += [("named", text) for text in _named(self.found)]
         facts += [("rule", text) for text in rule_words(self.found, self.policy)]
         facts += [("script", text) for text in _missing_script(self.argv)]
-        facts.append(("usage", _source(self.found, self.now)))
+        facts.append(("usage", self.usage))
         facts += [("trouble", text) for text in _troubles(snapshot.troubles, decision.why)]
         doubts = list(request.doubts)
         if decision.need is not None:
@@ -353,10 +357,17 @@ def _rule(rule: Rule) -> str:
     return f"{rule.name!r} ({tests}{order})"
 
 
-def _source(found: route.Considered, now: float) -> str:
+def _usage(
+    found: route.Considered, policy: Policy, environ: Mapping[bytes, bytes], now: float
+) -> str:
+    """Where the numbers come from, and why not from where the policy says."""
     snapshot = found.snapshot
-    age = max(0, round(now - snapshot.taken_at))
-    return f"from {snapshot.source}, {age} s old"
+    text = f"from {snapshot.source}, {max(0, round(now - snapshot.taken_at))} s old"
+    if policy.source == PYSLURM != snapshot.source:
+        choice, _, _ = choose(environ, PYSLURM, TIMEOUT)
+        if choice.source != PYSLURM:
+            text += f"; the policy asks for pyslurm: {choice.why}"
+    return text
 
 
 def _next(found: route.Considered) -> List[str]:

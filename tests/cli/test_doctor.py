@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 
 from sbatch_router.cli import doctor
 
-from .conftest import PROGRAM, Cli
+from .conftest import PROGRAM, SEED, Cli
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_all_is_well(cli: Cli) -> None:
     checks = by_name(cli, with_shim(cli))
     assert {c["status"] for c in checks.values()} == {"ok"}
     assert checks["slurmctld"]["milliseconds"] > 0
-    assert "not installed" in checks["pyslurm"]["detail"]
+    assert "scontrol is used: it costs less" in checks["pyslurm"]["detail"]
 
 
 def test_no_shim_and_no_policy(cli: Cli) -> None:
@@ -197,34 +200,106 @@ def test_state_and_log(cli: Cli) -> None:
     assert (large["status"], large["next"]) == ("warning", "sbatch-router history (sets it aside)")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
-    [
-        ("__version__ = '{}'", "ok", "matches"),
-        ("__version__ = '1.2.3'", "warning", "is not made for Slurm"),
-        ("import sys; sys.stderr.write('fatal: no conf\\n'); sys.exit(1)", "warning", "no conf"),
-        ("import os; os._exit(0)", "warning", "cannot be imported"),
-        ("import missing_thing", "warning", "missing_thing"),
-    ],
-)
-def test_pyslurm_is_tried_in_a_child(cli: Cli, body: str, status: str, words: str) -> None:
-    cli.policy()
-    release = ".".join(map(str, cli.cluster.release))
-    module = cli.cluster.home("alice") / "lib/pyslurm.py"
-    module.parent.mkdir(exist_ok=True)
-    module.write_text(body.format(release + ".1") + "\n")
-    pyslurm = by_name(cli, {"PYTHONPATH": str(module.parent)})["pyslurm"]
-    module.unlink()
-    assert (pyslurm["status"], words in pyslurm["detail"]) == (status, True), pyslurm
+#: A pyslurm that can tell what it is.
+TELLS = """
+__version__ = {!r}
+def slurm_api_version(): return (26, 5, 5)
+class PyslurmError(Exception): pass
+"""
+#: What a pyslurm does when it is imported; what doctor says where the policy asks for it, and
+#: what to run next.
+PYSLURMS = {
+    "missing": (
+        "raise ModuleNotFoundError(\"No module named 'pyslurm'\")",
+        "No module named 'pyslurm'",
+        "see docs/pyslurm.md",
+    ),
+    "another release": (
+        TELLS.format("1.2.3"),
+        "1.2.3 is not made for Slurm 26.5.5",
+        "pip install 'pyslurm==26.5.*'",
+    ),
+    "exits": (
+        "import sys; sys.stderr.write('fatal: no conf\\n'); sys.exit(1)",
+        "fatal: no conf",
+        "source: scontrol in the policy",
+    ),
+    "exits well": (
+        "import os; os._exit(0)",
+        "ended without an answer",
+        "source: scontrol in the policy",
+    ),
+    "cannot read": (
+        TELLS.format("26.5.0"),
+        "AttributeError",
+        "source: scontrol in the policy",
+    ),
+}
 
 
-def test_a_pyslurm_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "pyslurm.py").write_text("import time; time.sleep(60)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(doctor, "left", lambda: 0.5)
-    found = doctor.Doctor()
-    found._pyslurm()
-    assert (found.found[0].status, "does not come to an end" in found.found[0].detail) == (
-        "warning",
-        True,
+def with_pyslurm(cli: Cli, body: str, *argv: str, source: str = "pyslurm") -> str:
+    """What a copy of our package with such a pyslurm beside it prints as alice."""
+    import sbatch_router
+
+    lib = cli.cluster.directory / "pyslurm-lib"
+    shutil.rmtree(lib, ignore_errors=True)
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(sbatch_router.__file__).parent, lib / "sbatch_router", ignore=ignore)
+    (lib / "pyslurm.py").write_text(body + "\n")
+    cli.policy(SEED + f"source: {source}\n")
+    code = f"import sys; sys.path[:0] = [{str(lib)!r}]; from sbatch_router.cli import main; main()"
+    found = cli.run("-I", "-c", code, *argv, program=sys.executable)
+    assert found.rc == 0, found
+    return found.out
+
+
+def pyslurm_of(text: str) -> dict[str, Any]:
+    (found,) = [one for one in json.loads(text)["checks"] if one["name"] == "pyslurm"]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", PYSLURMS)
+def test_a_pyslurm_that_cannot_be_used(cli: Cli, name: str) -> None:
+    body, words, next_ = PYSLURMS[name]
+    asked = pyslurm_of(with_pyslurm(cli, body, "doctor", "--json"))
+    assert asked["status"] == "warning"
+    assert words in asked["detail"]
+    assert "scontrol is used, though the policy asks for pyslurm" in asked["detail"]
+    assert asked["next"] == next_
+    # Where nobody asks for it nothing is wrong.
+    other = pyslurm_of(with_pyslurm(cli, body, "doctor", "--json", source="auto"))
+    assert (other["status"], other["next"]) == ("ok", "")
+    assert "scontrol is used: it costs less than pyslurm" in other["detail"]
+
+
+def test_explain_says_why_it_is_not_pyslurm(cli: Cli) -> None:
+    body, words, _ = PYSLURMS["another release"]
+    argv = ("explain", "--mem=1G", "--wrap", "true")
+    told = " ".join(with_pyslurm(cli, body, *argv).split())
+    assert re.search(
+        rf"usage from scontrol, \d s old; the policy asks for pyslurm: .*{words}", told
     )
+    told = with_pyslurm(cli, body, *argv, source="scontrol")
+    assert "from scontrol" in told
+    assert "pyslurm" not in told
+
+
+def test_a_pyslurm_that_hangs(cli: Cli) -> None:
+    body = "import time; time.sleep(60)"
+    text = with_pyslurm(cli, body, "doctor", "--json")
+    assert re.search(r"did not answer within [\d.]+ s; ", pyslurm_of(text)["detail"])
+
+
+def test_the_real_pyslurm(cli: Cli) -> None:
+    try:
+        importlib.metadata.version("pyslurm")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("pyslurm is not installed here: `containers/image test testing` has it")
+    cli.policy(SEED + "source: pyslurm\n")
+    pyslurm = by_name(cli)["pyslurm"]
+    assert pyslurm["status"] == "ok", pyslurm
+    assert pyslurm["detail"].endswith("; pyslurm is used: the policy asks for it")
+    assert pyslurm["milliseconds"] > 0
+    told = cli.run("explain", "--mem=1G", "--wrap", "true").out
+    assert "from pyslurm, " in told
+    assert "asks for pyslurm" not in told
