@@ -332,7 +332,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 lines = ["no answer within 15 s"]
             parts.append("\n".join([f"--- {argv[0]}", *lines[:2], *lines[2:][-40:]]))
-        return "\n".join([*parts, *self._daemons.last_words(15)])
+        return "\n".join([*parts, *self._daemons.last_words(15, "*.log")])
 
     def sacctmgr(self, *args: str, check: bool = True) -> Completed:
         """Run sacctmgr as root without questions. Raises CommandFailed.

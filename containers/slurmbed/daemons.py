@@ -30,6 +30,8 @@ MARIADB = [
     "--innodb-buffer-pool-size=64M",
     "--innodb-buffer-pool-dump-at-shutdown=0",
     "--innodb-buffer-pool-load-at-startup=0",
+    # slurmdbd ends over it. Not every release of MariaDB knows it.
+    "--loose-innodb-snapshot-isolation=OFF",
 ]
 
 
@@ -87,10 +89,10 @@ class Daemons:
         """Return an error with the last lines of every log."""
         return BedError("\n".join([what, *self.last_words(12)]))
 
-    def last_words(self, count: int) -> list[str]:
+    def last_words(self, count: int, files: str = "*") -> list[str]:
         """Return the last lines of every log that has any, each log under its name."""
         parts = []
-        for path in sorted(self.layout.log.glob("*")):
+        for path in sorted(self.layout.log.glob(files)):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
             if lines:
                 parts.append("\n".join([f"--- {path.name}", *lines]))
