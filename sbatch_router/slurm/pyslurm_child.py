@@ -1,8 +1,8 @@
 """What pyslurm tells, as plain values: strings, numbers, None, tuples and dicts.
 
 `main` runs in a process of its own: importing pyslurm may end the process (libslurm's `fatal`
-when slurm.conf is missing or wrong) and its calls retry for 10 s when slurmctld is down. Only a
-sidecar, which has no submission to make, may call `read` in process.
+when slurm.conf is missing or wrong) and its calls retry for 10 s when slurmctld is down. Each
+answer takes a process of its own (docs/decisions/0008-no-pyslurm-worker.md).
 
 Written for pyslurm 23.11 to 25.11. Its objects are read attribute by attribute; what a release
 does not have is absent in the answer.
