@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -156,6 +157,17 @@ def has_mark(path: Path, mark: bytes = shim.MARK) -> bool:
         return stat.S_ISREG(os.fstat(fd).st_mode) and mark in os.read(fd, 512)
     finally:
         os.close(fd)
+
+
+def closed_to_others(paths: list[str]) -> str:
+    """The first file or directory on the way to one of `paths` that not everybody may read."""
+    for path in paths:
+        real = Path(os.path.realpath(path))
+        for place in (*reversed(real.parents), real):
+            with contextlib.suppress(OSError):
+                if place.stat().st_mode & 0o005 != 0o005:
+                    return str(place)
+    return ""
 
 
 def is_fresh(target: Path) -> bool:

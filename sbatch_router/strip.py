@@ -409,7 +409,8 @@ def find_files(names: Sequence[str]) -> Tuple[List[Path], List[str]]:
         if path.is_dir():
             matched = sorted(_configs(path))
         elif not os.path.lexists(path) and glob.has_magic(name):
-            matched = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
+            wanted = os.path.expanduser(name)
+            matched = [Path(match) for match in sorted(glob.glob(wanted, recursive=True))]
         else:
             matched = [path]
         if not matched:

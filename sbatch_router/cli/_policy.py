@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import posix
@@ -65,7 +66,10 @@ def size_options(mem_help: str) -> Callable[[_Command], _Command]:
 
 
 def in_use(environ: Mapping[bytes, bytes]) -> Policy:
-    """The policy sbatch would use now. Raises `click.ClickException`."""
+    """The policy sbatch would use now; says which blocks are to be reviewed.
+
+    Raises `click.ClickException`.
+    """
     paths = policy_paths(environ)
     if not paths:
         raise click.ClickException(
@@ -73,7 +77,7 @@ def in_use(environ: Mapping[bytes, bytes]) -> Policy:
             "`sbatch-router init`"
         )
     try:
-        return find_policy(paths, environ)
+        policy = find_policy(paths, environ)
     except PolicyTrouble as trouble:
         text = str(trouble)
         hint = "" if "sbatch-router check" in text else "; see `sbatch-router check`"
@@ -83,6 +87,14 @@ def in_use(environ: Mapping[bytes, bytes]) -> Policy:
         raise click.ClickException(
             f"{place}: {error.strerror}; see `sbatch-router check`"
         ) from None
+    warn(review_warnings(policy))
+    return policy
+
+
+def remind(environ: Mapping[bytes, bytes]) -> None:
+    """Say which blocks are to be reviewed, for a command that works without a policy too."""
+    with contextlib.suppress(click.ClickException):
+        in_use(environ)
 
 
 def user_policy_path() -> str:

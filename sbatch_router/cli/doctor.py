@@ -365,7 +365,14 @@ class Doctor:
             return
         python = text.partition("\n")[0][2:].partition(" ")[0]
         if not os.access(python, os.X_OK):
-            self._add("shim", FAIL, f"{path}: its Python {python} is gone", again)
+            why, next_ = "is gone", again
+            try:
+                os.stat(python)
+            except PermissionError:
+                why, next_ = "is where you may not look", "tell who installed it"
+            except OSError:
+                pass
+            self._add("shim", FAIL, f"{path}: its Python {python} {why}", next_)
             return
         if f"sys.path[:0] = {shimfile.import_paths()!r}" not in text:
             text = f"{path} uses another installation of sbatch-router than this one"

@@ -89,7 +89,6 @@ def command(as_data: bool, plain: bool, sbatch_args: Tuple[str, ...]) -> None:
     _settle_stdin(sbatch_args)
     call = route.read_call(sbatch_args, environ)
     found = route.consider(call, environ, policy, promise=False)
-    policies.warn(policies.review_warnings(policy))
     now = time.time()
     if as_data:
         data = as_json(found.decision, found.request, found.snapshot, now)

@@ -92,6 +92,7 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
             f"{since!r}; expected 12h, 7d, 4w, a date such as 2026-03-02, or all",
             param_hint="--since",
         ) from None
+    policies.remind(policies.environment())
     path = log_path(policies.environment())
     if not path:
         raise click.ClickException(

@@ -73,6 +73,7 @@ def command(directory: Path, uninstall: bool, shell: str, module: Optional[Path]
     try:
         if uninstall:
             click.echo(f"removed {shimfile.uninstall(directory)}", err=True)
+            click.echo("next: hash -r, in shells that have used it", err=True)
             return
         if module is not None:
             # Before the shim: an error leaves nothing half done.
@@ -82,6 +83,7 @@ def command(directory: Path, uninstall: bool, shell: str, module: Optional[Path]
             _write_module(module.absolute(), directory)
     except shimfile.ShimError as error:
         raise click.ClickException(str(error)) from None
+    _warn_of_closed(directory)
     line, startup = _SHELLS[shell]
     if module is not None:
         place = module.absolute()
@@ -147,6 +149,19 @@ def _lua_string(text: str) -> str:
 
 def _version_of(path: Path) -> str:
     return path.name[:-4] if path.name.endswith(".lua") else path.name
+
+
+def _warn_of_closed(directory: Path) -> None:
+    """A shim that everybody can find, with a Python or a package that not everybody can read."""
+    if shimfile.closed_to_others([str(directory)]):
+        return
+    closed = shimfile.closed_to_others([shimfile.python_for_shim(), *shimfile.import_paths()])
+    if closed:
+        click.echo(
+            f"warning: others cannot use this shim: {closed} is not for them to read. For a site, "
+            "install with a Python that all can run: /usr/bin/python3 -m venv",
+            err=True,
+        )
 
 
 def _check_module(path: Path) -> None:

@@ -69,7 +69,6 @@ def command(as_data: bool, watch: Optional[float], plain: bool) -> None:
     """
     environ = policies.environment()
     policy = policies.in_use(environ)
-    policies.warn(policies.review_warnings(policy))
     if watch is not None:
         _watch(policy, environ, watch, plain, as_data)
         return
