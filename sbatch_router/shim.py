@@ -21,6 +21,9 @@ MARK = b"sbatch-router shim"
 #: Where execvp looks when PATH is not set (confstr _CS_PATH).
 DEFAULT_PATH = "/bin:/usr/bin"
 
+#: Where `wrappers` notes what it cannot note in a file.
+PASSED = b"SBATCH_ROUTER_PASSED"
+
 
 def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn":
     """Run as ``sbatch ARGV...`` and never return. `hot`: the file that `hotbuild` made.
@@ -56,10 +59,18 @@ def _next_sbatch(fallback: str) -> "Tuple[str, bool]":
     """The sbatch to become, and whether this call has been here before (see `wrappers`)."""
     sbatch = real_sbatch(fallback)
     try:
-        return _beyond_wrappers(sbatch, fallback) if is_wrapper(sbatch) else (sbatch, False)
+        if is_wrapper(sbatch) or _has_notes():
+            return _beyond_wrappers(sbatch, fallback)
     except Exception:
         # A bug of ours there is no reason to lose a job.
-        return sbatch, False
+        pass
+    return sbatch, False
+
+
+def _has_notes() -> bool:
+    """Whether this user has ever come through a wrapper, which may have left PATH since."""
+    notes = f"/tmp/sbatch-router-{posix.geteuid()}/wrappers"
+    return _exists(notes) or PASSED in posix.environ
 
 
 def _beyond_wrappers(sbatch: str, fallback: str) -> "Tuple[str, bool]":
@@ -74,13 +85,14 @@ def _beyond_wrappers(sbatch: str, fallback: str) -> "Tuple[str, bool]":
 
 
 def is_wrapper(sbatch: str) -> bool:
-    """Whether it is a site's own script: Slurm's sbatch is compiled."""
+    """Whether it is a site's own program: Slurm's sbatch names its library near its start."""
     try:
         fd = posix.open(sbatch, posix.O_RDONLY | posix.O_CLOEXEC)
     except (OSError, ValueError):
         return False
     try:
-        return posix.read(fd, 4) != b"\x7fELF"
+        start = posix.read(fd, 65536)
+        return start[:4] != b"\x7fELF" or b"libslurm" not in start
     except OSError:
         return False
     finally:

@@ -1,80 +1,103 @@
-"""Sites' own `sbatch` scripts, which may lead back to us.
+"""Sites' own `sbatch` programs, which may lead back to us.
 
-A script that starts "the next sbatch in PATH that is not me" finds our shim, which would start
-the script again, for ever. So the shim notes which process became which script, in a file of the
-state directory: environment and descriptors belong to the user. Only calls that meet such a
-script come here.
+A program that starts "the next sbatch in PATH that is not me" finds our shim, which would start
+it again, for ever. So the shim notes which process became which program, in a file of the
+user's: environment and descriptors belong to the user. The file's place does not depend on the
+environment, which such a program may empty; where no file can be written the note has to travel
+there all the same. Only calls that meet such a program come here.
 """
 
 from __future__ import annotations
 
 import posix
 
+from .shim import PASSED
 from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, List, Mapping, Optional, Tuple
+    from typing import Dict, Iterator, Mapping, Optional, Tuple
 
-#: Bytes after which the file begins anew: some hundred calls.
+#: Bytes after which a new file is begun: some hundred calls. One older file is kept, since
+#: others may be under way.
 _MOST = 65536
 #: How far up a wrapper is looked for: it may start shells that start us.
-_GENERATIONS = 8
+_GENERATIONS = 32
+_FLAGS = posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
 
 
 def been_through(environ: Mapping[bytes, bytes]) -> Tuple[str, ...]:
     """The wrappers that this call has come through, the latest last."""
-    noted = _read(environ)
-    if not noted:
-        return ()
-    for process in _lineage():
-        for line in reversed(noted):
-            words = line.split("\0")
-            if words[0] == process:
-                return tuple(words[1:])
+    noted = _noted(environ)
+    for process in _lineage() if noted else ():
+        if process in noted:
+            return noted[process]
     return ()
 
 
 def remember(environ: Mapping[bytes, bytes], wrappers: Tuple[str, ...]) -> None:
-    """Note that this process becomes the last of `wrappers`. Where it cannot, it does not."""
-    process = next(_lineage(), "")
+    """Note that this process becomes the last of `wrappers`."""
+    note = (next(_lineage(), ""), *wrappers)
+    line = _bytes("\0".join(note) + "\0\0")
+    if not any(_append(place, line) for place in _places(environ)):
+        posix.putenv(PASSED, _bytes(":".join(note)))
+
+
+def _places(environ: Mapping[bytes, bytes]) -> Iterator[str]:
+    """Where notes are, the best place first."""
+    for variables in ({}, environ):
+        try:
+            yield directory(variables) + "/wrappers"
+        except StateError:
+            continue
+
+
+def _append(path: str, line: bytes) -> bool:
+    """Whether the line is in the file."""
+    flags = _FLAGS | posix.O_CREAT | posix.O_WRONLY | posix.O_APPEND
     try:
-        fd = posix.open(_path(environ), _FLAGS | posix.O_WRONLY | posix.O_APPEND, 0o600)
-    except (OSError, StateError):
-        return
-    try:
-        if posix.fstat(fd).st_size > _MOST:
-            posix.ftruncate(fd, 0)
-        line = "\0".join((process, *wrappers)).replace("\n", "")
-        posix.write(fd, (line + "\n").encode("utf-8", "surrogateescape"))
+        fd = posix.open(path, flags, 0o600)
+        try:
+            if posix.fstat(fd).st_size > _MOST:
+                posix.rename(path, path + ".old")
+            return posix.write(fd, line) == len(line)
+        finally:
+            posix.close(fd)
     except OSError:
-        return
-    finally:
-        posix.close(fd)
+        return False
 
 
-_FLAGS = posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
+def _noted(environ: Mapping[bytes, bytes]) -> Dict[str, Tuple[str, ...]]:
+    """Process -> what it has come through: a process only ever adds to that."""
+    found: Dict[str, Tuple[str, ...]] = {}
+    notes = [environ.get(PASSED, b"").split(b":")]
+    for place in _places(environ):
+        for path in (place, place + ".old"):
+            notes += [line.split(b"\0") for line in _read(path).split(b"\0\0")]
+    for words in notes:
+        process, *wrappers = [w.decode("utf-8", "surrogateescape") for w in words]
+        if len(wrappers) > len(found.get(process, ())):
+            found[process] = tuple(wrappers)
+    return found
 
 
-def _path(environ: Mapping[bytes, bytes]) -> str:
-    return directory(environ) + "/wrappers"
-
-
-def _read(environ: Mapping[bytes, bytes]) -> List[str]:
+def _read(path: str) -> bytes:
     try:
-        fd = posix.open(_path(environ), _FLAGS | posix.O_RDONLY, 0o600)
-    except (OSError, StateError):
-        return []
-    try:
-        return posix.read(fd, 2 * _MOST).decode("utf-8", "surrogateescape").split("\n")
+        fd = posix.open(path, _FLAGS | posix.O_RDONLY)
+        try:
+            return posix.read(fd, 2 * _MOST)
+        finally:
+            posix.close(fd)
     except OSError:
-        return []
-    finally:
-        posix.close(fd)
+        return b""
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _lineage() -> Iterator[str]:
-    """This process and those above it, each as ``PID:START`` (an id alone is used again)."""
+    """This process and those above it, each as ``PID.START`` (an id alone is used again)."""
     pid: Optional[str] = str(posix.getpid())
     for _ in range(_GENERATIONS):
         try:
@@ -90,5 +113,5 @@ def _lineage() -> Iterator[str]:
             posix.close(fd)
         if len(fields) < 20:
             return
-        yield f"{pid}:{fields[19].decode()}"
+        yield f"{pid}.{fields[19].decode()}"
         pid = fields[1].decode()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sbatch_router import shim as shim_module
 from sbatch_router import shimfile
 
 from .conftest import Bed, Result
@@ -273,6 +275,98 @@ def test_a_wrapper_with_nothing_behind_it(bed: Bed) -> None:
     result = bed.sbatch(*HELD, env=env, timeout=20)
     assert result.rc == 127
     assert "no sbatch in PATH" in result.lines[-1]
+
+
+#: Start the next sbatch in PATH but "$0", having done something to what it finds us by.
+SEARCH = 'next=$(which -a sbatch | grep -vxF "$0" | head -n 1)\n'
+ODD_WRAPPERS = {
+    "empties the environment": SEARCH
+    + 'exec env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$next" "$@"\n',
+    "leaves PATH": 'PATH=${PATH%%:*}:/usr/bin:/bin\nexec sbatch "$@"\n',
+    "starts shells": SEARCH
+    + 'level() { if [ $1 = 12 ]; then "$next" "${@:2}"; else (level $(($1 + 1)) "${@:2}"; true); '
+    'fi; }\nlevel 0 "$@"\n',
+    "is compiled": """#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char me[4096] = "", next[4096], *path = strdup(getenv("PATH")), *dir;
+    if (readlink("/proc/self/exe", me, sizeof me - 1) < 0) return 1;
+    fprintf(stderr, "%s\\n", me);
+    for (dir = strtok(path, ":"); dir; dir = strtok(0, ":")) {
+        snprintf(next, sizeof next, "%s/sbatch", dir);
+        if (strcmp(next, me)) execv(next, argv);
+    }
+    return 1;
+}
+""",
+}
+
+
+COUNT_PROMISES = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from sbatch_router.core.ledger import Promise
+from sbatch_router.state import load_list
+print(len(load_list(sys.argv[2], Promise)[0]))
+"""
+
+
+def make_odd_wrapper(place: Path, kind: str) -> None:
+    place.mkdir(exist_ok=True)
+    if kind != "is compiled":
+        (place / "sbatch").write_text('#!/bin/bash\necho "$0" >&2\n' + ODD_WRAPPERS[kind])
+        (place / "sbatch").chmod(0o755)
+        return
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = place / "wrapper.c"
+    source.write_text(ODD_WRAPPERS[kind])
+    subprocess.run([compiler, "-o", place / "sbatch", source], check=True)
+
+
+@pytest.mark.parametrize("kind", ODD_WRAPPERS)
+def test_odd_wrappers_that_lead_back_to_us(bed: Bed, kind: str) -> None:
+    """One turn, one job, one line, and one promise for it."""
+    place = bed.place / f"odd-{kind.replace(' ', '-')}"
+    make_odd_wrapper(place, kind)
+    (bed.state_dir() / "ledger").unlink(missing_ok=True)
+    before = len(bed.queue())
+    path = f"{bed.bin}:{place}:/usr/bin:/bin"
+    policy = ROUTED.replace("cache", "explicit_account: {cli: override}\ncache")
+    result = bed.sbatch(*HELD, policy=policy, env={"PATH": path}, timeout=20)
+    assert bed.where(result.job) == "maigan/maigan"
+    assert len(bed.queue()) == before + 1
+    assert result.lines[1:] == [f"{place}/sbatch"]
+    ledger = str(bed.state_dir() / "ledger")
+    assert bed.call([bed.python, "-IS", "-c", COUNT_PROMISES, bed.lib, ledger]).out == b"1\n"
+
+
+@pytest.mark.parametrize("kind", ["exec", "child"])
+def test_wrappers_where_no_note_can_be_written(bed: Bed, kind: str) -> None:
+    """Neither in XDG_RUNTIME_DIR nor in /tmp: somebody else has both names."""
+    place = bed.place / f"unnoted-{kind}"
+    place.mkdir()
+    (place / "sbatch").write_text(NEXT_BUT_ME[kind])
+    (place / "sbatch").chmod(0o755)
+    lib = bed.place / f"lib-unnoted-{kind}"
+    shutil.copytree(bed.lib, lib)
+    for name in ("statedir.py", "shim.py"):
+        source = lib / "sbatch_router" / name
+        # Of the fixed place in /tmp, which the user's other work shares.
+        source.write_text(source.read_text().replace("/tmp", "/proc/nowhere"))
+    shim = bed.make_shim(bed.place / f"bin-unnoted-{kind}", lib=lib)
+    env = {"PATH": f"{shim.parent}:{place}:/usr/bin:/bin", "XDG_RUNTIME_DIR": "/proc/nowhere"}
+    result = bed.sbatch(*HELD, env=env, timeout=20)
+    assert bed.where(result.job) == "clive/clive"
+    assert result.lines == [f"{place}/sbatch"]
+
+
+def test_an_sbatch_that_is_not_slurms_is_a_wrapper(bed: Bed) -> None:
+    assert not shim_module.is_wrapper("/usr/bin/sbatch")
+    assert shim_module.is_wrapper("/bin/true")
 
 
 # -- the package -----------------------------------------------------------------------------
