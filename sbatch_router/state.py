@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 #: Changes whenever what is stored changes its shape: older files are then ignored.
-FORMAT = 1
+FORMAT = 2
 
 #: Stored by position, so append only (or raise FORMAT).
 _RECORDS: Tuple[type, ...] = (
@@ -52,6 +52,9 @@ _NESTED = frozenset((tuple, dict))
 #: The largest prime of 30 bits, one digit of Python's integers: dividing by it is fast.
 _PRIME = 1073741789
 
+#: Bytes: what is larger than any file of ours is garbage.
+_LARGEST = 1 << 28
+
 _S_IFMT, _S_IFREG = 0o170000, 0o100000
 #: What marshal and `_decode` may raise over data that is whole and not ours.
 _GARBAGE = (ValueError, EOFError, TypeError, IndexError, KeyError)
@@ -62,9 +65,9 @@ class Lock:
 
     `held` tells whether we got it: on a file system without working locks, or behind a
     stopped process, the caller goes on without the ledger. The wait ends `wait` seconds after
-    the last sign that others get on with their work (the ledger changed), in a burst of
-    submissions as late as `MAX_WAIT`. Whoever asks Slurm meanwhile is waited for as long as
-    that may take, since the answer serves all (`note_busy`).
+    the last sign that others get on with their work (the lock file's time, set by whoever
+    takes the lock), in a burst of submissions as late as `MAX_WAIT`. Whoever asks Slurm
+    meanwhile is waited for as long as that may take, since the answer serves all (`note_busy`).
     """
 
     MAX_WAIT = 15.0
@@ -92,34 +95,30 @@ class Lock:
 
         now = time.monotonic()
         deadline, latest = now + self._wait, now + self.MAX_WAIT
-        ledger = self._ledger_time()
-        answered = 0.0
+        sign = answered = 0.0
         pause = 0.001
         while True:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self.held = True
-                return
             except BlockingIOError:
-                changed = self._ledger_time()
-                if changed != ledger:
-                    ledger = changed
-                    deadline = min(time.monotonic() + self._wait, latest)
-                if not answered:
-                    left = posix.fstat(self._fd).st_mtime - time.time()
-                    if 0 < left < self.MAX_WAIT:
-                        answered = time.monotonic() + left + 0.2
+                changed = posix.fstat(self._fd).st_mtime
+                if changed != sign:
+                    now = time.monotonic()
+                    if sign:
+                        deadline = min(now + self._wait, latest)
+                    left = changed - time.time()
+                    if 0 < left < self.MAX_WAIT and now < latest:
+                        answered = now + left + 0.2
+                    sign = changed
                 if time.monotonic() >= max(deadline, answered):
                     self.trouble = f"{self._path}/lock stayed locked for {self._wait:g} s"
                     return
+            else:
+                self.held = True
+                posix.utime(self._fd)
+                return
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
-
-    def _ledger_time(self) -> int:
-        try:
-            return posix.stat(self._path + "/ledger").st_mtime_ns
-        except OSError:
-            return 0
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
@@ -189,6 +188,8 @@ def _own_bytes(path: str) -> bytes:
     try:
         found = posix.fstat(fd)
         if found.st_mode & _S_IFMT != _S_IFREG or found.st_uid != posix.geteuid():
+            return b""
+        if found.st_size > _LARGEST:
             return b""
         return _read(fd, found.st_size)
     except OSError:
@@ -287,8 +288,13 @@ def _replace(path: str, data: bytes, atomic: bool) -> None:
     the rest; so where nobody is hurt by a moment without the file, the old one goes first.
     """
     temporary = path + ".new"
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NOFOLLOW
-    fd = posix.open(temporary, flags, 0o600)
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
+    try:
+        fd = posix.open(temporary, flags, 0o600)
+    except FileExistsError:
+        # Half a file of a shim that was killed; or a pipe, which must not be waited for.
+        posix.unlink(temporary)
+        fd = posix.open(temporary, flags, 0o600)
     try:
         view = memoryview(data)
         while view:

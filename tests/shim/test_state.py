@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sbatch_router.core.ledger import Promise
-from sbatch_router.state import append, load_list, store_list
+from sbatch_router.state import Lock, append, load_list, store_list
 
 
 def promise(number: int) -> Promise:
@@ -113,3 +117,63 @@ def test_a_full_disk_leaves_the_list_as_it_was() -> None:
             signal.signal(signal.SIGXFSZ, handler)
         assert read(path) == ([0, 1], size)
         assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "half a file"])
+def test_what_lies_where_the_new_file_is_written(path: Path, tmp_path: Path, kind: str) -> None:
+    """It is neither waited for, nor followed, nor in the way."""
+    new, other = path.with_name("ledger.new"), tmp_path / "other"
+    if kind == "pipe":
+        os.mkfifo(new)
+    elif kind == "link":
+        other.write_bytes(b"mine")
+        new.symlink_to(other)
+    else:
+        new.write_bytes(b"x" * 9999)
+    fill(path, 2)
+    assert read(path)[0] == [0, 1]
+    assert kind != "link" or other.read_bytes() == b"mine"
+
+
+def test_a_file_that_no_memory_holds_is_not_read(path: Path) -> None:
+    fill(path, 1)
+    os.truncate(path, 1 << 32)
+    assert read(path) == ([], 0)
+
+
+# -- the lock --------------------------------------------------------------------------------
+
+
+def test_taking_the_lock_is_a_sign_of_life(tmp_path: Path) -> None:
+    """A submission that is refused, or changes nothing, leaves no other."""
+    lock = tmp_path / "lock"
+    lock.write_bytes(b"")
+    os.utime(lock, (1e9, 1e9))
+    with Lock(str(tmp_path)) as taken:
+        assert taken.held
+        assert 0 <= time.time() - lock.stat().st_mtime < 1
+
+
+@pytest.mark.parametrize("signs", [0, 3])
+def test_the_lock_is_waited_for_while_others_get_on(tmp_path: Path, signs: int) -> None:
+    """Longer than the wait itself, as each of many has its turn; not behind a stopped one."""
+    lock = tmp_path / "lock"
+
+    def others(held: int) -> None:
+        for _ in range(signs):
+            time.sleep(0.6)
+            os.utime(lock)
+        time.sleep(0.2 if signs else 1.5)
+        os.close(held)
+
+    held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    # As of a holder before them.
+    os.utime(lock, (1e9, 1e9))
+    thread = threading.Thread(target=others, args=(held,))
+    thread.start()
+    began = time.monotonic()
+    with Lock(str(tmp_path), wait=1.0) as waited:
+        assert waited.held == bool(signs), waited.trouble
+        assert time.monotonic() - began >= (1.8 if signs else 1.0)
+    thread.join()
