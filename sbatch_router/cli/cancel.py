@@ -27,20 +27,29 @@ usage: sbatch-router-cancel JOBID...
 Cancel jobs, for Snakemake's --cluster-generic-cancel-cmd. It does not wait for
 long: where scancel is slow, that goes on by itself.
 
-exit status: 0 whatever became of jobs that had ended; 1 scancel cannot be run
+exit status: 0 whatever became of jobs that had ended; 1 scancel cannot be run;
+2 something given is no job id
 """
 
 
 def main() -> int:
-    """Cancel every id in ``sys.argv``; 0 whatever became of the jobs that had ended."""
+    """Cancel every id in ``sys.argv``; 0 whatever became of the jobs that had ended.
+
+    1: scancel cannot be run. 2: something is no job id; the others are cancelled.
+    """
     if sys.argv[1:] in (["-h"], ["--help"]):
         sys.stdout.write(USAGE)
         return 0
     elsewhere = known(posix.environ)
     clusters: dict[str, list[str]] = {}
+    strange = False
     for given in dict.fromkeys(sys.argv[1:]):
         ident, cluster = plain_id(given)
-        if ident:
+        if not base_id(ident).isdigit():
+            # Never to scancel, to which -u or --state= means many jobs.
+            sys.stderr.write(f"sbatch-router-cancel: {given!a} is no job id\n")
+            strange = True
+        else:
             cluster = cluster or elsewhere.get(base_id(ident), "")
             clusters.setdefault(cluster, []).append(ident)
     running = []
@@ -54,7 +63,7 @@ def main() -> int:
         return 1
     if not _ended(running, time.monotonic() + PATIENCE):
         sys.stderr.write("sbatch-router-cancel: scancel is slow and goes on by itself\n")
-    return 0
+    return 2 if strange else 0
 
 
 def _scancel(arguments: list[str]) -> int:

@@ -169,6 +169,19 @@ def test_B65_cancel_many_at_once(loop):
     )
 
 
+@pytest.mark.parametrize("odd", [["-u", "alice"], ["--state=PENDING"], ["--name=wrap", ""]])
+def test_cancel_hands_scancel_nothing_but_ids(loop, odd):
+    """An option in place of an id would cancel every job that it fits."""
+    kept, ended = (sbatch(loop, "--hold", "--wrap", "true") for _ in range(2))
+    done = loop.run("sbatch-router-cancel", *odd, ended, check=False)
+    assert done.returncode == 2
+    expected = "".join(f"sbatch-router-cancel: {word!r} is no job id\n" for word in odd)
+    assert done.stderr == expected
+    queue = loop.cluster.run("squeue", "-h", "-u", "alice", "-o", "%A").stdout.split()
+    assert kept in queue
+    assert ended not in queue
+
+
 def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
     child = loop.cluster.popen_as(
         "alice",
