@@ -99,7 +99,7 @@ def activate(path: str) -> None:
     whoever can write the one can write the other.
     """
     try:
-        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except (OSError, ValueError):
         return
     found = index(fd)

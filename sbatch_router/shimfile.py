@@ -177,9 +177,13 @@ def is_fresh(target: Path) -> bool:
 
 def _replace(target: Path, data: bytes, mode: int) -> None:
     temporary = target.with_name(f"{target.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.chmod(mode)
-    temporary.replace(target)
+    try:
+        temporary.write_bytes(data)
+        temporary.chmod(mode)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def uninstall(directory: Path) -> Path:

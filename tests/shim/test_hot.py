@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,11 @@ def test_a_file_that_cannot_be_used_is_left_alone(file: Path, spoil) -> None:
     assert probe(file)[0] == "0"
 
 
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert probe(tmp_path / "pipe")[0] == "0"
+
+
 def test_a_missing_file_is_left_alone(tmp_path: Path) -> None:
     assert probe(tmp_path / "none")[0] == "0"
 
@@ -104,3 +110,10 @@ def test_install_writes_it_and_uninstall_removes_it(tmp_path: Path) -> None:
     assert not shimfile.is_fresh(target)
     shimfile.uninstall(tmp_path / "bin")
     assert list((tmp_path / "bin").iterdir()) == []
+
+
+def test_an_install_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / shimfile.HOT).mkdir()
+    with pytest.raises(shimfile.ShimError):
+        shimfile.install(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [shimfile.HOT]
