@@ -1,7 +1,5 @@
 """Where the user's private state on this host lives."""
 
-from __future__ import annotations
-
 import posix
 
 TYPE_CHECKING = False
@@ -13,7 +11,7 @@ class StateError(Exception):
     """The state directory cannot be used; the text says where, why and what to do."""
 
 
-def directory(environ: Mapping[bytes, bytes]) -> str:
+def directory(environ: "Mapping[bytes, bytes]") -> str:
     """The state directory, made if it is not there: private to this user, on this host.
 
     ``$XDG_RUNTIME_DIR/sbatch-router``, else ``sbatch-router-UID`` in the temporary directory.

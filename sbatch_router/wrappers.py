@@ -7,8 +7,6 @@ environment, which such a program may empty; where no file can be written the no
 there all the same. Only calls that meet such a program come here.
 """
 
-from __future__ import annotations
-
 import posix
 
 from .shim import PASSED
@@ -16,7 +14,7 @@ from .statedir import StateError, directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, Mapping, Optional, Tuple
+    from typing import Iterator, List, Mapping, Optional, Tuple
 
 #: Bytes after which a new file is begun: some hundred calls. One older file is kept, since
 #: others may be under way.
@@ -26,16 +24,22 @@ _GENERATIONS = 32
 _FLAGS = posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
 
 
-def been_through(environ: Mapping[bytes, bytes]) -> Tuple[str, ...]:
+def been_through(environ: "Mapping[bytes, bytes]") -> "Tuple[str, ...]":
     """The wrappers that this call has come through, the latest last."""
-    noted = _noted(environ)
-    for process in _lineage() if noted else ():
-        if process in noted:
-            return noted[process]
+    notes = _notes(environ)
+    for process in _lineage() if notes else ():
+        found: Tuple[str, ...] = ()
+        for text in notes:
+            # The last that a process has noted holds all that it noted before.
+            _, known, note = text.rpartition(f"\0\0{process}\0")
+            wrappers = tuple(note.partition("\0\0")[0].split("\0")) if known else ()
+            found = max(found, wrappers, key=len)
+        if found:
+            return found
     return ()
 
 
-def remember(environ: Mapping[bytes, bytes], wrappers: Tuple[str, ...]) -> None:
+def remember(environ: "Mapping[bytes, bytes]", wrappers: "Tuple[str, ...]") -> None:
     """Note that this process becomes the last of `wrappers`."""
     note = (next(_lineage(), ""), *wrappers)
     line = _bytes("\0".join(note) + "\0\0")
@@ -43,7 +47,7 @@ def remember(environ: Mapping[bytes, bytes], wrappers: Tuple[str, ...]) -> None:
         posix.putenv(PASSED, _bytes(":".join(note)))
 
 
-def _places(environ: Mapping[bytes, bytes]) -> Iterator[str]:
+def _places(environ: "Mapping[bytes, bytes]") -> "Iterator[str]":
     """Where notes are, the best place first."""
     for variables in ({}, environ):
         try:
@@ -67,18 +71,13 @@ def _append(path: str, line: bytes) -> bool:
         return False
 
 
-def _noted(environ: Mapping[bytes, bytes]) -> Dict[str, Tuple[str, ...]]:
-    """Process -> what it has come through: a process only ever adds to that."""
-    found: Dict[str, Tuple[str, ...]] = {}
-    notes = [environ.get(PASSED, b"").split(b":")]
-    for place in _places(environ):
-        for path in (place, place + ".old"):
-            notes += [line.split(b"\0") for line in _read(path).split(b"\0\0")]
-    for words in notes:
-        process, *wrappers = [w.decode("utf-8", "surrogateescape") for w in words]
-        if len(wrappers) > len(found.get(process, ())):
-            found[process] = tuple(wrappers)
-    return found
+def _notes(environ: "Mapping[bytes, bytes]") -> "List[str]":
+    """What is noted in each place: PROCESS, WRAPPER... with one zero byte between, two around."""
+    found = [_read(place + ".old") + _read(place) for place in _places(environ)]
+    travelling = environ.get(PASSED, b"")
+    if travelling:
+        found.append(travelling.replace(b":", b"\0"))
+    return ["\0\0" + text.decode("utf-8", "surrogateescape") for text in found if text]
 
 
 def _read(path: str) -> bytes:
@@ -96,7 +95,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _lineage() -> Iterator[str]:
+def _lineage() -> "Iterator[str]":
     """This process and those above it, each as ``PID.START`` (an id alone is used again)."""
     pid: Optional[str] = str(posix.getpid())
     for _ in range(_GENERATIONS):

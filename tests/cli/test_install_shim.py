@@ -66,7 +66,7 @@ def test_uninstall(tmp_path: Path) -> None:
     run("install-shim", str(tmp_path))
     found = run("install-shim", "--uninstall", str(tmp_path))
     assert (found.exit_code, found.stdout) == (0, "")
-    assert found.stderr == f"removed {tmp_path}/sbatch\n"
+    assert found.stderr.splitlines()[0] == f"removed {tmp_path}/sbatch"
     again = run("install-shim", "--uninstall", str(tmp_path))
     assert (again.exit_code, again.stdout) == (1, "")
     assert again.stderr == f"Error: {tmp_path}/sbatch does not exist\n"
