@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, NoReturn, Optional, Sequence, Tuple
+    from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 #: Any file with this near its start is a shim of ours, never the real sbatch.
 MARK = b"sbatch-router shim"
@@ -68,9 +68,16 @@ def _next_sbatch(fallback: str) -> "Tuple[str, bool]":
 
 
 def _has_notes() -> bool:
-    """Whether this user has ever come through a wrapper, which may have left PATH since."""
-    notes = f"/tmp/sbatch-router-{posix.geteuid()}/wrappers"
-    return _exists(notes) or PASSED in posix.environ
+    """Whether this user is coming through a wrapper just now, which may have left PATH since."""
+    if PASSED in posix.environ:
+        return True
+    try:
+        noted = posix.stat(f"/tmp/sbatch-router-{posix.geteuid()}/wrappers").st_mtime
+    except OSError:
+        return False
+    import time
+
+    return -60 < time.time() - noted < 600
 
 
 def _beyond_wrappers(sbatch: str, fallback: str) -> "Tuple[str, bool]":
@@ -85,16 +92,49 @@ def _beyond_wrappers(sbatch: str, fallback: str) -> "Tuple[str, bool]":
 
 
 def is_wrapper(sbatch: str) -> bool:
-    """Whether it is a site's own program: Slurm's sbatch names its library near its start."""
+    """Whether it may be a site's own program, and lead back to us.
+
+    Slurm's sbatch names its library near its start. Another compiled program may be Slurm's all
+    the same (linked in another way): it is one once this call has gone round.
+    """
     try:
         fd = posix.open(sbatch, posix.O_RDONLY | posix.O_CLOEXEC)
     except (OSError, ValueError):
         return False
     try:
         start = posix.read(fd, 65536)
-        return start[:4] != b"\x7fELF" or b"libslurm" not in start
     except OSError:
         return False
+    finally:
+        posix.close(fd)
+    if start[:4] != b"\x7fELF":
+        return True
+    return b"libslurm" not in start and _has_gone_round()
+
+
+def _has_gone_round() -> bool:
+    """Whether this process is no new one, or one of the two above it is an sbatch itself."""
+    try:
+        up = float(_first_bytes("/proc/uptime").split()[0])
+        _, own = _stat("self")
+        if up - int(own[19]) / 100 > 0.5:
+            return True
+        parent, above = _stat(own[1].decode())
+        return b"sbatch" in (parent, _stat(above[1].decode())[0])
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _stat(pid: str) -> "Tuple[bytes, List[bytes]]":
+    """A process's name, and the fields after it (proc(5); times in hundredths of a second)."""
+    head, _, tail = _first_bytes(f"/proc/{pid}/stat").rpartition(b")")
+    return head.partition(b"(")[2], tail.split()
+
+
+def _first_bytes(path: str) -> bytes:
+    fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        return posix.read(fd, 4096)
     finally:
         posix.close(fd)
 

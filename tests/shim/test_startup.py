@@ -339,6 +339,10 @@ def test_odd_wrappers_that_lead_back_to_us(bed: Bed, kind: str) -> None:
     result = bed.sbatch(*HELD, policy=policy, env={"PATH": path}, timeout=20)
     assert bed.where(result.job) == "maigan/maigan"
     assert len(bed.queue()) == before + 1
+    if kind == "is compiled":
+        # That it leads back is seen only once it has gone round for half a second.
+        assert set(result.lines[1:]) == {result.lines[0], f"{place}/sbatch"}
+        return
     assert result.lines[1:] == [f"{place}/sbatch"]
     ledger = str(bed.state_dir() / "ledger")
     assert bed.call([bed.python, "-IS", "-c", COUNT_PROMISES, bed.lib, ledger]).out == b"1\n"
