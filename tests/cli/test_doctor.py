@@ -146,6 +146,7 @@ def test_no_slurm(cli: Cli) -> None:
     assert checks["real sbatch"]["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_limits_are_not_enforced(cli: Cli) -> None:
     cli.policy()
     cli.cluster.reconfigure(restart=True, AccountingStorageEnforce="associations")
@@ -284,6 +285,7 @@ def test_explain_says_why_it_is_not_pyslurm(cli: Cli) -> None:
     assert "pyslurm" not in told
 
 
+@pytest.mark.slow
 def test_a_pyslurm_that_hangs(cli: Cli) -> None:
     body = "import time; time.sleep(60)"
     text = with_pyslurm(cli, body, "doctor", "--json")

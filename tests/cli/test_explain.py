@@ -131,6 +131,7 @@ def test_a_script_that_is_not_there(cli: Cli) -> None:
     assert "  script    nosuch.sh does not exist\n" in found.out
 
 
+@pytest.mark.slow
 def test_an_output_that_ends_early_or_is_full(cli: Cli) -> None:
     cli.policy()
     for command in ("explain -- --mem=1G", "status", "history", "doctor"):

@@ -115,6 +115,7 @@ def test_unlimited_zero_and_unknown(cli: Cli, three_more: None) -> None:
     assert (found["clive"]["gpu_avail"], found["clive"]["takes"]) == (0, ["cpu"])
 
 
+@pytest.mark.slow
 def test_where_no_limit_is_enforced(cli: Cli) -> None:
     """Everything is unlimited then, whatever the QOS say."""
     cli.policy()

@@ -34,6 +34,7 @@ def test_a_workflow_completes_through_the_profile(loop):
     assert "12 of 13 steps" in loop.log() or "13 of 13 steps (100%) done" in loop.log()
 
 
+@pytest.mark.slow
 def test_a_job_that_slurm_kills_is_reported_within_30_seconds(loop):
     snakemake = loop.start(3, 300, "--retries", "0")
     loop.cluster.wait_until(
@@ -48,6 +49,7 @@ def test_a_job_that_slurm_kills_is_reported_within_30_seconds(loop):
     assert "Error executing rule work" in loop.log() or "Error in rule work" in loop.log()
 
 
+@pytest.mark.slow
 def test_killing_the_sidecar_changes_nothing(loop):
     snakemake = loop.start(8, 4)
     loop.cluster.wait_until(
@@ -60,6 +62,7 @@ def test_killing_the_sidecar_changes_nothing(loop):
     assert snakemake.wait(timeout=120) == 0, loop.log()
 
 
+@pytest.mark.slow
 def test_interrupting_snakemake_cancels_its_jobs(loop):
     # While Snakemake asks for states it forgets its jobs for a moment: let it not ask now.
     snakemake = loop.start(5, 300, "--seconds-between-status-checks", "15")
