@@ -14,6 +14,7 @@ import stat
 from datetime import datetime, timezone
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..core.decide import ELSEWHERE
 from ._sacct import JobRow
 
 #: A log larger than this is set aside by `rotate`; one old file is kept.
@@ -64,6 +65,8 @@ class Log(NamedTuple):
     bad: int
     #: Files that were only read from the middle on, or could not be read, one clause each.
     troubles: Tuple[str, ...]
+    #: Job id -> the account and QOS that `reroute` first took it from.
+    moves: Mapping[str, Tuple[str, str]] = {}
 
 
 def read_log(path: str, since: float = 0.0) -> Log:
@@ -72,6 +75,7 @@ def read_log(path: str, since: float = 0.0) -> Log:
     bad = 0
     troubles: List[str] = []
     last: Dict[int, int] = {}
+    moves: Dict[str, Tuple[str, str]] = {}
     for file in (path + ".1", path):
         for line in _lines(file, troubles):
             record = _record(line)
@@ -80,6 +84,10 @@ def read_log(path: str, since: float = 0.0) -> Log:
                 continue
             at = _when(record.get("timestamp"))
             event = record.get("event")
+            if event == "moved":
+                place = (_text(record.get("from_account")), _text(record.get("from_qos")))
+                moves.setdefault(_text(record.get("job_id")), place)
+                continue
             if at is None or event not in ("decision", "submitted"):
                 bad += at is None
                 continue
@@ -97,7 +105,7 @@ def read_log(path: str, since: float = 0.0) -> Log:
                 ident = _text(record.get("job_id"))
                 entries[last[pid]] = entries[last[pid]]._replace(job_id=ident)
     entries.sort(key=lambda entry: entry.at)
-    return Log(tuple(entries), bad, tuple(troubles))
+    return Log(tuple(entries), bad, tuple(troubles), moves)
 
 
 def rotate(path: str) -> bool:
@@ -213,8 +221,15 @@ class Became(NamedTuple):
     match: str
 
 
-def match(entries: Sequence[Entry], jobs: Sequence[JobRow]) -> List[Optional[Became]]:
-    """For each decision the job it became; None where there is none, or none was found."""
+def match(
+    entries: Sequence[Entry],
+    jobs: Sequence[JobRow],
+    moves: Mapping[str, Tuple[str, str]] = {},
+) -> List[Optional[Became]]:
+    """For each decision the job it became; None where there is none, or none was found.
+
+    `moves`: where jobs were before `reroute` took them elsewhere, as the decision has it.
+    """
     ordered = sorted(jobs, key=lambda job: (job.submit, int(job.id)))
     by_id = {job.id: job for job in ordered}
     found: List[Optional[Became]] = [None] * len(entries)
@@ -227,11 +242,15 @@ def match(entries: Sequence[Entry], jobs: Sequence[JobRow]) -> List[Optional[Bec
     fitting: Dict[int, List[JobRow]] = {}
     wanted_by: Dict[str, int] = {}
     for index, entry in enumerate(entries):
-        if entry.action == "refuse" or entry.job_id:
+        if entry.action == "refuse" or entry.job_id or entry.why.startswith(ELSEWHERE):
             continue
         low = bisect.bisect_left(times, int(entry.at - _BEFORE))
         high = bisect.bisect_right(times, entry.at + _AFTER)
-        fit = [job for job in ordered[low:high] if job.id not in taken and fits(entry, job)]
+        fit = [
+            job
+            for job in ordered[low:high]
+            if job.id not in taken and fits(entry, _before(job, moves))
+        ]
         # Earlier ones only if slurmctld's clock is behind: submission times are cut to seconds.
         fit = [job for job in fit if job.submit >= int(entry.at)] or fit
         fit = [job for job in fit if job.submit <= entry.at + _USUAL] or fit
@@ -246,6 +265,11 @@ def match(entries: Sequence[Entry], jobs: Sequence[JobRow]) -> List[Optional[Bec
         found[index] = Became(free[0], SURE if alone else LIKELY)
         taken.add(free[0].id)
     return found
+
+
+def _before(job: JobRow, moves: Mapping[str, Tuple[str, str]]) -> JobRow:
+    account, qos = moves.get(job.id, (job.account, job.qos))
+    return job._replace(account=account, qos=qos)
 
 
 def fits(entry: Entry, job: JobRow) -> bool:

@@ -106,7 +106,7 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
         click.echo(
             f"warning: {path}: {render.many(log.bad, 'line')} left out: no decision", err=True
         )
-    told = _ask(log.entries, now)
+    told = _ask(log, now)
     summary = summarise(log.entries, told, now)
     if as_data:
         shown = number or len(log.entries)
@@ -129,7 +129,8 @@ def _day(start: float) -> str:
     return datetime.date.fromtimestamp(start).isoformat() if start else "ever"
 
 
-def _ask(entries: Sequence[Entry], now: float) -> Told:
+def _ask(log: _decisions.Log, now: float) -> Told:
+    entries = log.entries
     if not entries:
         return Told((), "")
     user = _pools.me()
@@ -140,7 +141,7 @@ def _ask(entries: Sequence[Entry], now: float) -> Told:
     accounting = _sacct.ask(user, entries[0].at - 60)
     if accounting.trouble and queued.trouble:
         return Told([None] * len(entries), "", accounting.trouble, queued.trouble)
-    became = _decisions.match(entries, _sacct.known_jobs(accounting, queued))
+    became = _decisions.match(log.entries, _sacct.known_jobs(accounting, queued), log.moves)
     return Told(became, default, accounting.trouble, queued.trouble)
 
 
@@ -160,15 +161,17 @@ def outcome(entry: Entry, found: Optional[Became], told: Told, now: float) -> Tu
         return ("not known" if told.trouble else "no job found"), NOTE
     job = found.job
     wait = waited(entry, job)
+    moved = f"rerouted to {job.account}, " if entry.account not in ("", job.account) else ""
     if wait is not None:
         state = job.state.lower().replace("_", " ")
-        return f"started after {spell.seconds(wait)}, {state}", GOOD if wait < AT_ONCE else ""
+        words = f"{moved}started after {spell.seconds(wait)}, {state}"
+        return words, GOOD if wait < AT_ONCE else ""
     if job.state == "PENDING":
         reason = job.reason or "no reason yet"
-        return f"waiting for {spell.seconds(now - job.submit)}: {reason}", "yellow"
+        return f"{moved}waiting for {spell.seconds(now - job.submit)}: {reason}", "yellow"
     end = f" after {spell.seconds(job.end - job.submit)}" if job.end else ""
     reason = f", waited for {job.reason}" if job.reason else ""
-    return f"never started: {job.state.lower()}{end}{reason}", BAD
+    return f"{moved}never started: {job.state.lower()}{end}{reason}", BAD
 
 
 # -- for people ----------------------------------------------------------------------------------

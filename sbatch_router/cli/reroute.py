@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, List, Sequence
 import click
 
 from ..core.report import tres_words
+from ..decisionlog import write
 from ..diagnosis import MOVABLE, OTHERS, Finding, diagnose, in_policy, is_part
-from ..moves import FAILED, MOVED, NO_ROOM, Mover, Outcome
+from ..moves import FAILED, MOVED, NO_ROOM, Mover, Outcome, base_id
 from ..slurm.run import NO_ANSWER
 from . import _policy
 from .diagnose import Seen, look, select
@@ -59,9 +60,26 @@ def command(ctx: click.Context, dry_run: bool, jobids: tuple[str, ...]) -> None:
         click.echo("no pending job of yours is held by others: nothing to move")
         ctx.exit(1 if wrong else 0)
     outcomes = plan(stuck) if dry_run else move(stuck, seen)
+    if not dry_run:
+        _log(outcomes)
     for line in table(outcomes, dry_run):
         click.echo(line)
     ctx.exit(1 if wrong else exit_code(outcomes))
+
+
+def _log(outcomes: Sequence[Outcome]) -> None:
+    """For `history`, which looks for jobs where they were sent."""
+    for outcome in outcomes:
+        if outcome.result == MOVED:
+            job = outcome.job
+            fields = {
+                "job_id": base_id(job.id),
+                "account": outcome.account,
+                "qos": outcome.qos,
+                "from_account": job.account,
+                "from_qos": job.qos,
+            }
+            write("moved", fields, _policy.environment())
 
 
 def is_stuck(finding: Finding, named: bool, policy: Policy) -> bool:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .snapshot import Partition, Snapshot
 
 
+#: How the reason begins for a job that goes to another cluster.
+ELSEWHERE = "names a cluster"
+
+
 class Decision(Record):
     """What the shim does.
 
@@ -104,7 +108,7 @@ def _not_ours(request: Request, snapshot: Snapshot) -> str:
         return "AccountingStorageEnforce has no limits: no account's limit binds here"
     clusters = request.given("clusters")
     if clusters and not (isinstance(config, Config) and clusters.value == config.cluster):
-        return "names a cluster (--clusters); only the local one is judged"
+        return ELSEWHERE + " (--clusters); only the local one is judged"
     return ""
 
 

@@ -65,7 +65,7 @@ def test_broken_lines_are_counted(tmp_path: Path) -> None:
 
 
 def test_no_log_and_no_file(tmp_path: Path) -> None:
-    assert read_log(str(tmp_path / "none")) == ((), 0, ())
+    assert read_log(str(tmp_path / "none")) == ((), 0, (), {})
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to(tmp_path / "fifo")
     (tmp_path / "dir").mkdir()
@@ -169,6 +169,17 @@ def test_what_does_not_fit(fields: dict[str, Any], other: dict[str, Any]) -> Non
 )
 def test_what_fits(fields: dict[str, Any], other: dict[str, Any]) -> None:
     assert found([entry(**fields)], [job(1, **other)]) == [("1", SURE)]
+
+
+def test_a_rerouted_job_is_found_where_it_was() -> None:
+    moved = job(1, account="maigan", qos="maigan-b")
+    (became,) = match([entry()], [moved], {"1": ("clive", "clive")})
+    assert became == (moved, SURE)
+
+
+def test_a_job_of_another_cluster_is_none_of_these() -> None:
+    elsewhere = entry(action="pass", account="", qos="", why="names a cluster (--clusters); only")
+    assert found([elsewhere], [job(1)]) == [None]
 
 
 def test_twins_are_likely_and_in_order() -> None:

@@ -206,6 +206,19 @@ def test_a_promise_holds_against_a_submission(cli: Cli) -> None:
     assert "queued" in done.err or done.rc == 75, done
 
 
+def test_history_knows_a_job_that_was_moved(cli: Cli) -> None:
+    cli.policy()
+    cli.cluster.hold("bob", "-A", "clive", "--mem=256G", "-c8")
+    done = cli.sbatch("-A", "clive", "--mem=125G", "--job-name=moved", "--wrap=sleep 300")
+    job = done.out.split()[-1]
+    wait_for(cli, job, reason="QOSGrpMemLimit")
+    assert cli.run("reroute").rc == 0
+    running(cli, job)
+    told = cli.run("history", "--since", "1h")
+    assert told.rc == 0
+    assert "rerouted to maigan, started after" in told.out, told.out
+
+
 LATE = """\
 import sys
 from sbatch_router.cli.reroute import command
