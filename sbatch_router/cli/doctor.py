@@ -67,7 +67,7 @@ def command(as_data: bool, plain: bool) -> None:
     \b
     Examples:
       sbatch-router doctor
-      sbatch-router doctor --json | jq '.checks[] | .next'
+      sbatch-router doctor --json | jq '.checks[].next | select(. != "")'
 
     \b
     Exit status:

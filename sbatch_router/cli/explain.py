@@ -281,12 +281,13 @@ def _instead(found: route.Considered) -> str:
     decision = found.decision
     if decision.changed is False:
         return ", as it would without the router"
+    word = "on" if decision.action == "queue" else "to"
     given = found.request.given("account")
     if given and given.value.lower() != decision.account:
-        return f", not to {given.value} (named {_ORIGINS.get(given.origin, given.origin)})"
+        return f", not {word} {given.value} (named {_ORIGINS.get(given.origin, given.origin)})"
     default = found.snapshot.default_account
     if not given and isinstance(default, str) and default != decision.account:
-        return f", not to {default} (your default account)"
+        return f", not {word} {default} (your default account)"
     return ""
 
 

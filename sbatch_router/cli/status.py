@@ -212,7 +212,16 @@ def _state(pool: Pool, look: Look) -> Tuple[str, str]:
         return f"nothing is limited here{default}", GOOD
     if pool.partition:
         return f"QOS {pool.qos}, counted for every job there", ""
+    nearly = [b for b in pool.bounds if _is_nearly_full(b)]
+    if nearly:
+        names = ", ".join(dict.fromkeys(b.tres or b.kind for b in nearly))
+        return f"nearly full: {names}{default}", "yellow"
     return f"has room{default}", GOOD
+
+
+def _is_nearly_full(bound: Bound) -> bool:
+    """Whether a twentieth or less is left: most jobs find no room in that."""
+    return isinstance(bound.used, int) and bound.limit > 0 and bound.used * 20 >= bound.limit * 19
 
 
 def _is_full(bound: Bound) -> bool:
