@@ -33,10 +33,11 @@ CALL = ("sbatch", "--gres=gpu:1", "--mem=1G", "--wrap", "true")
 #: What may be added, in units.
 BUDGET = {"off": 1.2, "no policy": 1.2, "fresh": 1.5, "collected": 2.5}
 ROUNDS = 30
-#: A noisy machine is given more chances, and a fifth more than the budget, which is kept on a quiet
-#: one (docs/decisions/0005); a shim that is too slow fails every time.
+#: A noisy machine is given more chances, and half as much again: with another test run beside this
+#: one Slurm's own commands take twice their time. On a quiet one the budget itself is kept
+#: (docs/decisions/0005); a shim that is much too slow fails every time.
 TRIES = 6
-NOISE = 1.2
+NOISE = 1.5
 
 
 class Clock:
