@@ -259,6 +259,7 @@ def pyslurm_of(text: str) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PYSLURMS)
 def test_a_pyslurm_that_cannot_be_used(cli: Cli, name: str) -> None:
     body, words, next_ = PYSLURMS[name]

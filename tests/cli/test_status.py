@@ -154,6 +154,7 @@ def test_limits_of_other_kinds(cli: Cli) -> None:
     assert "for you" in shown.out
 
 
+@pytest.mark.slow
 def test_without_slurm(cli: Cli) -> None:
     cli.policy()
     cli.cluster.stop_controller()

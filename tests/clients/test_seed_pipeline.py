@@ -147,7 +147,6 @@ def until(what: Callable[[], Any], timeout: float = 60) -> None:
 NINE = {"clive": 3, "maigan": 6}
 
 
-@pytest.mark.slow
 def test_the_seeds_regression(pipeline: Pipeline) -> None:
     """Slots 1 and 2, nine cycles: 3 and 6; clive full: all on maigan; nothing live: 3 and 6."""
     run = ("sbatch-router", "run", "--", "snakemake", "-n", "-p")
@@ -174,7 +173,6 @@ def test_the_seeds_smoke_test(pipeline: Pipeline) -> None:
     assert shown.stdout.startswith("snakemake -np")
 
 
-@pytest.mark.slow
 def test_dag_time_really_run(pipeline: Pipeline) -> None:
     """Nothing is routed at submission (SBATCH_ROUTER=off): the assignment alone decides."""
     fill_clive(pipeline.cluster)
@@ -187,7 +185,6 @@ def test_dag_time_really_run(pipeline: Pipeline) -> None:
     assert pipeline.result() == dict.fromkeys(names, "maigan")
 
 
-@pytest.mark.slow
 def test_submit_time_really_run(pipeline: Pipeline) -> None:
     """No account in the Snakefile; each job is routed when it is submitted."""
     fill_clive(pipeline.cluster)

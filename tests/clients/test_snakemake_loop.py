@@ -142,6 +142,7 @@ def test_a_profile_where_a_script_cannot_be_started(loop):
     assert not (loop.directory / "my profile/sbatch-router-status").exists()
 
 
+@pytest.mark.slow
 def test_a_busy_controller_never_fails_a_job(loop):
     job = sbatch(loop, "--wrap", "sleep 60")
     loop.cluster.pause_controller()
@@ -205,6 +206,7 @@ def test_the_sidecar_prints_one_line_and_ends_on_sigterm(loop):
     assert events[-2:] == ["started", "stopped"]
 
 
+@pytest.mark.slow
 def test_four_sidecars_ask_no_more_than_one(loop):
     sbatch(loop, "--hold", "--wrap", "true")
     sidecars = [

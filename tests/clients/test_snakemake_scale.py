@@ -200,7 +200,6 @@ def accounting(bed) -> dict[str, tuple[str, float]]:
     return found
 
 
-@pytest.mark.slow
 def test_a_workflow_in_which_jobs_are_killed_and_the_sidecar_too(loop):
     bed = loop.cluster
     mem = 400 if INNER else 100
@@ -274,7 +273,6 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-@pytest.mark.slow
 def test_user_rpcs_grow_with_time_not_with_jobs(loop):
     """The same seconds with a tenth of the jobs in Slurm, and with all of them."""
     bed = loop.cluster

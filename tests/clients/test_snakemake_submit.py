@@ -207,7 +207,6 @@ def test_an_account_of_the_rule_is_a_preference(lab: Lab) -> None:
     assert found == [{"clive/clive"}, {"maigan/maigan"}, {"clive/clive"}]
 
 
-@pytest.mark.slow
 def test_a_group_job(lab: Lab) -> None:
     """B70: a group has no rule and no wildcards; a policy on `rule` does not match it."""
     from conftest import SEED_POLICY

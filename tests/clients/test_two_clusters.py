@@ -90,7 +90,6 @@ def test_status_and_cancel_find_the_cluster(other, loop):
     assert states(loop.cluster)[held] == "CANCELLED"
 
 
-@pytest.mark.slow
 def test_two_clusters_cost_no_more_than_one_each(loop, other):
     """Both tables are kept: asking for one cluster's job does not forget the other's."""
     locals_ = [submit(loop, "--hold", "--wrap", "true") for _ in range(2)]
@@ -105,7 +104,6 @@ def test_two_clusters_cost_no_more_than_one_each(loop, other):
     assert user_rpcs(loop.cluster) + user_rpcs(other) - before <= 2 * rounds
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Snakemake 9 needs Python 3.11")
 def test_a_workflow_on_the_other_cluster(loop, other):
     """One job is killed there, reported failed, and succeeds when it is tried again."""

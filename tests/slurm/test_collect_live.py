@@ -292,6 +292,7 @@ def test_rpcs(cluster, ask):
     }
 
 
+@pytest.mark.slow
 def test_look_first_tells_the_same(cluster, ask):
     assert ask(look_first=True)[1].jobs == ()
     submit(cluster, "alice", "brusko", "--hold")
@@ -484,6 +485,7 @@ def nothing_known(live):
     return live.qos is live.assocs is live.jobs is UNKNOWN
 
 
+@pytest.mark.slow
 def test_a_frozen_controller(cluster, ask):
     """B66: two seconds, not the ten that scontrol tries."""
     _, live, _, seconds = ask(between=cluster.pause_controller)

@@ -278,6 +278,7 @@ def shim(cluster, clean, tmp_path_factory):
     shutil.rmtree(place)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", ["exits", "raises", "sleeps", "crashes", "another release"])
 def test_B34_a_broken_pyslurm_never_harms_a_submission(cluster, shim, name):
