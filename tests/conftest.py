@@ -34,6 +34,7 @@ cache: 0
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cluster: needs a real Slurm cluster (root, Slurm packages)")
+    config.addinivalue_line("markers", "alone: measures time, and so runs by itself (tests/run)")
     config.addinivalue_line("markers", "slow: left out of the quick set (containers/inside)")
     # tests/run has just installed it.
     stale = [] if os.environ.get("SBATCH_ROUTER_TESTS_RUN") else _stale_modules()

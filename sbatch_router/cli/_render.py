@@ -83,7 +83,8 @@ def _draws(console: Console) -> bool:
         "".join(UNICODE).encode(console.encoding or "ascii")
     except (UnicodeError, LookupError):
         return False
-    return os.environ.get("TERM") != "linux"
+    asked = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG")
+    return os.environ.get("TERM") != "linux" and asked not in ("C", "POSIX")
 
 
 def styled(*parts: object) -> Text:
@@ -118,6 +119,18 @@ def paragraph(label: str, text: str, width: int, style: str = "", indent: int = 
     found = [styled((start, NOTE if label.strip() else ""), (rows[0], style))]
     found += [styled(" " * len(start), (row, style)) for row in rows[1:]]
     return found
+
+
+def hanging(line: str, width: int, indent: int) -> List[Text]:
+    """A line that is broken at blanks, with what follows under its column `indent`."""
+    rows = textwrap.wrap(
+        clean(line),
+        max(width, indent + 20),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [styled(row) for row in rows or [""]]
 
 
 def many(number: int, noun: str) -> str:

@@ -95,7 +95,7 @@ class Summary(NamedTuple):
 #: What `Summary.instead` counts, in the order in which it is told: verdict, key and words.
 INSTEAD = (
     (core.WAITS_OTHERS, "full", "full of others' jobs"),
-    (core.NEVER, "never", "too small"),
+    (core.NEVER, "never", "unable to run it at all"),
     (core.NOT_ALLOWED, "not_allowed", "not allowed"),
     (core.WAITS_MINE, "own_jobs", "busy with your own jobs"),
     (core.FITS, "room", "free as well"),

@@ -12,6 +12,7 @@ import click
 
 from .. import cases, policyfile
 from ..policyfile import Checked, Finding
+from ._render import many
 
 if TYPE_CHECKING:
     from ..core.snapshot import Site
@@ -115,11 +116,7 @@ def _examine(file: str) -> Checked:
 def _size(checked: Checked) -> str:
     assert checked.policy is not None
     accounts, rules = len(checked.policy.accounts), len(checked.policy.rules)
-    return f"{_many(accounts, 'account')}, {_many(rules, 'rule')}"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{many(accounts, 'account')}, {many(rules, 'rule')}"
 
 
 def _cases(file: str) -> Tuple[List[str], bool]:
@@ -130,4 +127,4 @@ def _outcome(file: str, outcome: cases.Outcome) -> Tuple[List[str], bool]:
     failures: List[Finding] = list(outcome.failures)
     if failures:
         return [str(failure) for failure in failures], True
-    return [f"{file}: ok ({_many(outcome.total, 'case')})"], False
+    return [f"{file}: ok ({many(outcome.total, 'case')})"], False

@@ -17,6 +17,7 @@ from ..moves import base_id
 from ..slurm.patience import explain
 from ..slurm.queue import Detail, Running, everyone_running, my_details
 from . import _policy
+from ._render import Screen, hanging, many
 from .live_accounts import UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def command(ctx: click.Context, as_data: bool, jobids: tuple[str, ...]) -> None:
         data = {"user": seen.desk.user, "jobs": [as_json(f) for f in found]}
         click.echo(json.dumps({**data, "troubles": list(seen.troubles)}, indent=2))
     elif found or not wrong:
+        screen = Screen()
         for line in report(found, seen.desk.policy):
-            click.echo(line)
+            screen.lines(hanging(line, screen.width, 11))
     ctx.exit(1 if wrong else 0)
 
 
@@ -151,7 +153,7 @@ def report(found: Sequence[Finding], policy: Policy) -> List[str]:
     for finding in found:
         groups.setdefault(_alike(finding), []).append(finding)
     bad = sum(not finding.normal for finding in found)
-    lines = [f"{_many(len(found), 'pending job')}: {bad} to look at, {len(found) - bad} normal"]
+    lines = [f"{many(len(found), 'pending job')}: {bad} to look at, {len(found) - bad} normal"]
     ordered = sorted(groups.values(), key=lambda group: group[0].normal)
     for group in ordered:
         lines += ["", *_group(group, policy)]
@@ -175,8 +177,8 @@ def _group(group: Sequence[Finding], policy: Policy) -> List[str]:
     ids = [finding.job.id for finding in group]
     shown = ", ".join(ids[:_IDS]) + (f", {len(ids) - _IDS} more" if len(ids) > _IDS else "")
     mark = "normal" if first.normal else "look"
-    many = f" ({tasks} tasks)" if tasks > len(group) else ""
-    lines = [f"[{mark}] {shown}{many}  {job.account}/{job.qos}  PENDING ({job.reason})"]
+    of_tasks = f" ({tasks} tasks)" if tasks > len(group) else ""
+    lines = [f"[{mark}] {shown}{of_tasks}  {job.account}/{job.qos}  PENDING ({job.reason})"]
     lines.append(f"  asks     {tres_words(job.tres)}" + (" each" if len(group) > 1 else ""))
     lines.append(f"  cause    {first.cause}: {first.why}")
     since = [f.detail.submitted for f in group if f.detail and f.detail.submitted is not None]
@@ -196,7 +198,7 @@ def _holder(holder: Holder, check: Optional[Check]) -> str:
     tres = check.tres if check is not None and "Mins" not in check.kind else ""
     text = f"{holder.user} {spell.amount(tres, holder.amount)}"
     if holder.jobs:
-        text += f" in {_many(holder.jobs, 'job')}"
+        text += f" in {many(holder.jobs, 'job')}"
     if holder.since is not None:
         text += f", since {_clock(holder.since)}"
     if holder.first_ends is not None:
@@ -223,10 +225,6 @@ def _clock(seconds: float) -> str:
     when = time.localtime(seconds)
     today = time.strftime("%Y-%m-%d", when) == time.strftime("%Y-%m-%d")
     return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", when)
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # -- as data ------------------------------------------------------------------------------------

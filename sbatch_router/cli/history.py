@@ -255,7 +255,8 @@ def _details(entry: Entry, found: Optional[Became], told: Told) -> str:
     for name, verdict in entry.verdicts.items():
         if name not in told_of and verdict != core.FITS:
             reason = entry.reasons.get(name)
-            words = verdict.replace("_", " ")
+            key, words = kind_of(_avoided.Unrouted(name, verdict))
+            words = verdict if key == NOT_KNOWN[0] else words
             lacking.append(f"{name} {words}" + (f" [{reason}]" if reason else ""))
     parts += [", ".join(lacking)] if lacking else []
     if not (lacking or moved) or entry.action in ("pass", "refuse"):
@@ -300,7 +301,7 @@ def _moved_words(summary: Summary) -> List[str]:
         at_once = sum(wait < AT_ONCE for wait in summary.waits)
         middle = sorted(summary.waits)[len(summary.waits) // 2]
         text += (
-            f"; of {len(summary.waits)} that started, {at_once} did within a minute "
+            f"; {len(summary.waits)} of them started so far, {at_once} within a minute "
             f"(median {spell.seconds(middle)})"
         )
     found = [text, _instead_words(summary)]

@@ -11,7 +11,6 @@ import collections
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -188,15 +187,18 @@ def test_killing_shims_at_any_moment_leaves_nothing_wrong(bed):
 
 def test_two_users_never_touch_each_others_state(bed):
     bed.scancel_all()
-    shared = {"XDG_RUNTIME_DIR": ""}
+    # As /tmp is; a directory of this test's, as other tests' clusters have the same users.
+    temporary = bed.directory / "tmp"
+    temporary.mkdir()
+    temporary.chmod(0o1777)
+    shared = {"XDG_RUNTIME_DIR": "", "TMPDIR": str(temporary)}
     for user in ("alice", "bob"):
         env = {**environment(bed, user), **shared}
         done = bed.run_as(user, ["sbatch", *JOB], env=env, check=False)
         assert done.returncode == 0, done.stderr
-        place = f"/tmp/sbatch-router-{bed.uid(user)}"
+        place = temporary / f"sbatch-router-{bed.uid(user)}"
         found = os.stat(place)
         assert (found.st_uid, found.st_mode & 0o777) == (bed.uid(user), 0o700)
-    mine = bed.run_as("bob", ["ls", f"/tmp/sbatch-router-{bed.uid('alice')}"], check=False)
-    for user in ("alice", "bob"):
-        shutil.rmtree(f"/tmp/sbatch-router-{bed.uid(user)}")
+    place = temporary / f"sbatch-router-{bed.uid('alice')}"
+    mine = bed.run_as("bob", ["ls", str(place)], check=False)
     assert mine.returncode != 0

@@ -313,7 +313,7 @@ def _libraries() -> str:
     return str(Path(click.__file__).parent.parent)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bed(cluster: Any) -> Iterator[Bed]:
     """The session's cluster with this directory's accounts and a shim."""
     cluster.apply(EXTRA)
@@ -323,6 +323,8 @@ def bed(cluster: Any) -> Iterator[Bed]:
         yield Bed(cluster, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        # What alice may use decides what `init` writes for her in other tests.
+        cluster.sacctmgr("delete", "user", "alice", "account=other")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 
 from .conftest import Bed
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 RULED = """version: 1
 accounts:
