@@ -200,7 +200,9 @@ def _state(pool: Pool, look: Look) -> Tuple[str, str]:
     if pool.state == "not_allowed":
         return f"not allowed: {pool.why}", BAD
     if pool.state == "unknown":
-        return f"not known: {pool.why}", "yellow"
+        # Said once, above, if it is every pool's.
+        why = "" if pool.why in look.snapshot.troubles else f": {pool.why}"
+        return f"not known{why}", "yellow"
     full = [b for b in pool.bounds if _is_full(b)]
     if full:
         names = ", ".join(dict.fromkeys(b.tres or b.kind for b in full))
