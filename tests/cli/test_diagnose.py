@@ -79,6 +79,7 @@ def test_the_seeds_jam(cli: Cli) -> None:
     assert f"[look] {', '.join(decon)}  clive/clive  PENDING (QOSGrpMemLimit)" in shown.out
     assert "qos clive: GrpTRES mem 312.5G, used 256G, asked 125G" in shown.out
     assert "held by  bob 256G in 1 job, since " in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
     assert f"maigan/maigan would take it: sbatch-router reroute {' '.join(decon)}" in shown.out
     cli.cluster.run("scancel", str(bob))
 

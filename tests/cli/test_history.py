@@ -246,6 +246,7 @@ def test_what_became_of_real_jobs(cli: Cli) -> None:
     assert f"{ids[0]}  sent to maigan/maigan *  started after " in shown.out
     text = " ".join(shown.out.split())
     assert "not clive/clive: full of others' jobs [QOSGrpMemLimit]" in text
+    assert "clive/clive unable to run it at all [QOSGrpMemLimit]" in text
     assert "were then: 1 full of others' jobs (QOSGrpMemLimit 1), 1 busy with your own" in text
     assert f"{ids[1]}  kept in clive" in shown.out
     assert "QOSGrpMemLimit" in shown.out

@@ -91,5 +91,19 @@ def test_ascii_where_the_output_takes_no_more(monkeypatch: pytest.MonkeyPatch) -
     assert render.Screen().signs == render.ASCII
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LC_ALL", "en_US.UTF-8")
     assert render.Screen().signs == render.UNICODE
     assert render.Screen(plain=True).signs == render.ASCII
+    # Python takes UTF-8 in the C locale, the terminal need not.
+    monkeypatch.setenv("LC_ALL", "C")
+    assert render.Screen().signs == render.ASCII
+
+
+@given(st.text("ab -/:", max_size=200), st.integers(40, 100))
+def test_a_hanging_line_keeps_its_words(text: str, width: int) -> None:
+    rows = [row.plain for row in render.hanging("  cause    x" + text, width, 11)]
+    assert " ".join(rows).split() == ("  cause    x" + text).split()
+    assert rows[0].startswith("  cause")
+    assert all(row.startswith(" " * 11) and row[11] != " " for row in rows[1:])
+    longest = max(map(len, ("x" + text).split()))
+    assert all(len(row) <= max(width, 11 + longest) for row in rows)
