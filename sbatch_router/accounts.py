@@ -11,6 +11,7 @@ limits is given as all that the partition has, and named under `unlimited`.
 
 from __future__ import annotations
 
+import posix
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,10 +20,12 @@ from .core.match import holds
 from .core.place import START, amount
 from .core.report import holding
 from .core.tres import UNKNOWN
+from .environ import policy_paths
+from .live import Desk, PolicyTrouble, find_policy
 from .slurm.request import read_request
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
 
     from .core.decide import Candidate
     from .core.place import Check
@@ -344,3 +347,23 @@ def _pool_json(pool: Pool) -> Dict[str, Any]:
 def is_told(now: Now) -> bool:
     """Whether Slurm told anything at all."""
     return now.snapshot.qos is not UNKNOWN or now.snapshot.config is not UNKNOWN
+
+
+def for_snakefile() -> Tuple[List[Dict[str, Any]], FrozenSet[str], str]:
+    """Live accounts for a bare ``snakemake``: entries, the blocked accounts, and a trouble.
+
+    Without a policy there is nothing to tell, and that is no trouble.
+    """
+    environ = posix.environ
+    if not policy_paths(environ):
+        return [], frozenset(), ""
+    try:
+        policy = find_policy(environ)
+    except PolicyTrouble as error:
+        return [], frozenset(), str(error)
+    now = Desk(environ, policy).look()
+    found = table(now, policy)
+    blocked = frozenset(entry.account for entry in policy.blocked)
+    entries = [as_live(account) for account in found if account.known]
+    trouble = "" if entries else "; ".join(now.snapshot.troubles) or "no account can be used"
+    return entries, blocked, trouble

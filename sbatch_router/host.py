@@ -12,8 +12,8 @@ import time
 from .core.ledger import Promise
 from .core.snapshot import Config, Site, Snapshot, binding, unanswered
 from .core.tres import UNKNOWN
+from .environ import say
 from .hot import bring
-from .shim import say
 from .state import append, load, load_list, note_busy, store, store_list
 
 TYPE_CHECKING = False

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from .core.decide import decide
 from .core.ledger import Promise, promise_of
 from .core.policy import Account
+from .environ import policy_paths
 from .host import Host, Store, in_time, lives
 from .policycache import PolicyTrouble
 from .policycache import find_policy as _find_policy
-from .shim import policy_paths
 from .state import Lock
 from .statedir import StateError, directory
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+    from typing import Iterable, Mapping, Optional, Tuple
 
     from .core.decide import Decision
     from .core.policy import Policy
@@ -126,26 +126,4 @@ def promised(request: Request, decision: Decision) -> Promise:
     return promise_of(request, decision, tres, time.time(), posix.getpid())
 
 
-def for_snakefile() -> Tuple[List[Dict[str, Any]], FrozenSet[str], str]:
-    """Live accounts for a bare ``snakemake``: entries, the blocked accounts, and a trouble.
-
-    Without a policy there is nothing to tell, and that is no trouble.
-    """
-    from .accounts import as_live, table
-
-    environ = posix.environ
-    if not policy_paths(environ):
-        return [], frozenset(), ""
-    try:
-        policy = find_policy(environ)
-    except PolicyTrouble as error:
-        return [], frozenset(), str(error)
-    now = Desk(environ, policy).look()
-    found = table(now, policy)
-    blocked = frozenset(entry.account for entry in policy.blocked)
-    entries = [as_live(account) for account in found if account.known]
-    trouble = "" if entries else "; ".join(now.snapshot.troubles) or "no account can be used"
-    return entries, blocked, trouble
-
-
-__all__ = ["Desk", "Now", "PolicyTrouble", "find_policy", "for_snakefile", "promised"]
+__all__ = ["Desk", "Now", "PolicyTrouble", "find_policy", "promised"]

@@ -13,10 +13,10 @@ from .core.ledger import Promise, promise_of
 from .core.record import Record
 from .core.request import SUBMITS_NOTHING
 from .core.snapshot import Snapshot
+from .environ import say, say_text
 from .host import SITE_RECHECK_SECONDS, SITE_RETRY_SECONDS, Host, Store
 from .hot import bring
 from .policycache import PolicyTrouble, find_policy
-from .shim import say, say_text
 from .slurm.options import parse
 from .slurm.request import read_request
 from .slurm.script import objections, peek_script, respool_stdin, script_path

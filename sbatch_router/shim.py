@@ -11,18 +11,17 @@ import gc
 import posix
 import sys
 
+from .environ import PASSED, policy_paths, say, switched_off
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
+    from typing import List, NoReturn, Optional, Sequence, Tuple
 
 #: Any file with this near its start is a shim of ours, never the real sbatch.
 MARK = b"sbatch-router shim"
 
 #: Where execvp looks when PATH is not set (confstr _CS_PATH).
 DEFAULT_PATH = "/bin:/usr/bin"
-
-#: Where `wrappers` notes what it cannot note in a file.
-PASSED = b"SBATCH_ROUTER_PASSED"
 
 
 def main(argv: "Sequence[str]", fallback: str = "", hot: str = "") -> "NoReturn":
@@ -145,50 +144,6 @@ def _default_unless_ignored() -> object:
     return _signal.SIG_IGN if ignored else _signal.SIG_DFL
 
 
-def switched_off(environ: "Mapping[bytes, bytes]") -> bool:
-    """``SBATCH_ROUTER=off`` (or 0, no) passes one call through."""
-    return environ.get(b"SBATCH_ROUTER", b"").lower() in (b"off", b"0", b"no")
-
-
-def policy_paths(environ: "Mapping[bytes, bytes]") -> "Tuple[str, ...]":
-    """The policy files that exist: the user's own (or the one named), then the site's."""
-    site = "/etc/sbatch-router/policy.yaml"
-    named = environ.get(b"SBATCH_ROUTER_POLICY", b"")
-    if named:
-        # Named but missing is a mistake to be told of, not silence: always in the list.
-        own: Optional[str] = named.decode("utf-8", "surrogateescape")
-    else:
-        home = environ.get(b"HOME", b"")
-        base = environ.get(b"XDG_CONFIG_HOME") or (home and home + b"/.config")
-        own = base.decode("utf-8", "surrogateescape") + "/sbatch-router/policy.yaml"
-        own = own if own[:1] == "/" and _exists(own) else None
-    found = [own] if own else []
-    if site not in found and _exists(site):
-        found.append(site)
-    return tuple(found)
-
-
-def _exists(path: str) -> bool:
-    try:
-        posix.stat(path)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def say(text: str) -> None:
-    """One line on standard error; a closed or full one is not our business."""
-    say_text(f"sbatch-router: {text}\n")
-
-
-def say_text(text: str) -> None:
-    """`text` as it is on standard error."""
-    try:
-        posix.write(2, text.encode("utf-8", "surrogateescape"))
-    except OSError:
-        return
-
-
 def find_sbatch(
     path: "Optional[str]", fallback: str = "", been: "Tuple[str, ...]" = ()
 ) -> "Optional[str]":
@@ -296,9 +251,5 @@ __all__ = [
     "find_sbatch",
     "is_real",
     "main",
-    "policy_paths",
     "real_sbatch",
-    "say",
-    "say_text",
-    "switched_off",
 ]

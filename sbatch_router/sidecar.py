@@ -20,9 +20,9 @@ import structlog
 
 from . import jobs
 from .decisionlog import log_path
+from .environ import policy_paths
 from .host import Host, Store
 from .policycache import PolicyTrouble, find_policy
-from .shim import policy_paths
 from .state import Lock
 from .statedir import StateError, directory
 

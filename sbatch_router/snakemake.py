@@ -246,10 +246,10 @@ def _ask() -> Tuple[List[Dict[str, Any]], frozenset[str]]:
     if _is_job():
         return _decoded(os.environ.get(VARIABLE, ""), "$" + VARIABLE), frozenset()
     os.environ.pop(VARIABLE, None)
-    from . import live
+    from . import accounts
 
     try:
-        entries, blocked, trouble = live.for_snakefile()
+        entries, blocked, trouble = accounts.for_snakefile()
     except Exception as error:
         # A Snakefile must load without us: the static slots remain.
         entries, blocked, trouble = [], frozenset(), f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ there all the same. Only calls that meet such a program come here.
 
 import posix
 
-from .shim import PASSED
+from .environ import PASSED
 from .statedir import StateError, directory
 
 TYPE_CHECKING = False

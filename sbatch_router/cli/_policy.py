@@ -13,8 +13,8 @@ import click
 
 from ..core.policy import Blocked, Policy
 from ..core.units import parse_memory
+from ..environ import policy_paths
 from ..policycache import PolicyTrouble, find_policy
-from ..shim import policy_paths
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -57,7 +57,7 @@ def command(ctx: click.Context, live: bool, files: Tuple[str, ...]) -> None:
 
 def _used() -> Tuple[str, ...]:
     """The policy files sbatch would use now."""
-    from ..shim import policy_paths
+    from ..environ import policy_paths
 
     found = policy_paths(os.environb)
     if not found:

@@ -16,6 +16,7 @@ import click
 from .. import policyfile, shim, shimfile, state, statedir
 from ..core.snapshot import Config, Site, Snapshot
 from ..decisionlog import log_path
+from ..environ import policy_paths, switched_off
 from ..host import TIMEOUT
 from ..policycache import PolicyTrouble, find_policy
 from ..slurm.patience import conf_trouble, explain, left
@@ -307,7 +308,7 @@ class Doctor:
     def _wanted_source(self) -> str:
         """What the policy in use says; of one that is broken `_policy` tells."""
         try:
-            return find_policy(shim.policy_paths(self.environ), self.environ).source
+            return find_policy(policy_paths(self.environ), self.environ).source
         except (PolicyTrouble, IndexError):
             return AUTO
 
@@ -339,7 +340,7 @@ class Doctor:
                 real = None
             else:
                 self._add("real sbatch", OK, f"{real}: {_first_line(done.out)}", "", took)
-        if shim.switched_off(self.environ):
+        if switched_off(self.environ):
             self._add("switch", WARN, "SBATCH_ROUTER=off: nothing is routed", "unset SBATCH_ROUTER")
         install = "sbatch-router install-shim ~/bin"
         if first is None or shim.is_real(first):
@@ -396,7 +397,7 @@ class Doctor:
             self._add("shim", OK, f"{path} is first in PATH", "", took)
 
     def _policy(self) -> None:
-        paths = shim.policy_paths(self.environ)
+        paths = policy_paths(self.environ)
         if not paths:
             self._add("policy", WARN, "none: every job is passed through", "sbatch-router init")
             return

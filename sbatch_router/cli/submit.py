@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from .. import __version__, clusters, decisionlog, route, shim
 from ..core.request import Given
+from ..environ import policy_paths, say, say_text, switched_off
 from ..slurm.options import parse
 from ..slurm.script import respool_stdin
 
@@ -99,13 +100,13 @@ def arguments(argv: Sequence[str]) -> list[str]:
         wanted = from_properties(call.request)
         if call.parsed.doubts and not call.request.properties:
             # Its argument, if it is the next word, stands where the script's name would.
-            shim.say(f"a rule's resources are not read: {call.parsed.doubts[0]} (--NAME=VALUE?)")
+            say(f"a rule's resources are not read: {call.parsed.doubts[0]} (--NAME=VALUE?)")
         # In front: an option that we do not know may take the next word as its argument.
         best, pool = [*wanted.options, *best], wanted.pool
         best = decided(best, pool)
     except Exception as error:
         # Our own bug must not cost a job: say so in one line, and submit.
-        shim.say(f"internal error, submitted as you wrote it: {type(error).__name__}: {error}")
+        say(f"internal error, submitted as you wrote it: {type(error).__name__}: {error}")
     return with_pool(best, pool)
 
 
@@ -116,8 +117,8 @@ def decided(argv: list[str], pool: Mapping[str, str]) -> list[str]:
     process with 75 or 77 when the policy refuses the job.
     """
     environ = posix.environ
-    paths = shim.policy_paths(environ)
-    if not paths or shim.switched_off(environ):
+    paths = policy_paths(environ)
+    if not paths or switched_off(environ):
         return argv
     asked = {name: Given(value, "script") for name, value in pool.items()}
     return route.route(argv, environ, paths, asked)
@@ -271,12 +272,12 @@ def _extra(value: object) -> list[str]:
             inner = shlex.split(words[0])
             words = inner if all(word.startswith("-") for word in inner) else words
     except ValueError as error:
-        shim.say(f"slurm_extra left out: {error}: {value}")
+        say(f"slurm_extra left out: {error}: {value}")
         return []
     parsed = parse(words)
     if parsed.doubts or parsed.operands < len(words):
         why = parsed.doubts[0] if parsed.doubts else f"{words[parsed.operands]} is no option"
-        shim.say(f"slurm_extra left out: {why}")
+        say(f"slurm_extra left out: {why}")
         return []
     return words
 
@@ -340,18 +341,18 @@ def report(status: int, output: str) -> int:
     """Print the id, or say why there is none, and return the exit status."""
     found = find_id(output)
     if status or found is None:
-        shim.say_text(output)
+        say_text(output)
         if not status:
-            shim.say("sbatch succeeded, but there is no job id in what it printed (above)")
+            say("sbatch succeeded, but there is no job id in what it printed (above)")
             return NO_ID
         return status
     job, cluster, rest = found
-    shim.say_text(rest)
+    say_text(rest)
     _log(job, cluster)
     try:
         posix.write(1, f"{job}\n".encode())
     except OSError as error:
-        shim.say(f"job {job} is submitted, but its id could not be printed: {error.strerror}")
+        say(f"job {job} is submitted, but its id could not be printed: {error.strerror}")
         return 1
     return 0
 
@@ -370,7 +371,7 @@ def find_id(output: str) -> Optional[tuple[str, str, str]]:
             continue
         index, job, cluster = found[-1]
         if len({other for _, other, _ in found}) > 1:
-            shim.say(f"several lines of sbatch's output look like a job id; taking {job}")
+            say(f"several lines of sbatch's output look like a job id; taking {job}")
         return job, cluster, "".join(lines[:index] + lines[index + 1 :])
     return None
 
@@ -405,7 +406,7 @@ def _log(job: str, cluster: str) -> None:
         clusters.remember(job, cluster, posix.environ)
     except OSError as error:
         if cluster:
-            shim.say(
+            say(
                 f"job {job} is on cluster {cluster}, which status and cancel will not know: "
                 f"cannot write to ~/.local/state/sbatch-router: {error.strerror}"
             )

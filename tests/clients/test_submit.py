@@ -431,7 +431,7 @@ def test_an_internal_error_keeps_what_the_rule_asks_for(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(submit.shim, "policy_paths", broken)
+    monkeypatch.setattr(submit, "policy_paths", broken)
     found = submit.arguments([jobscript(tmp_path, {"resources": {"mem_mb": 5}})])
     assert found[:2] == ["--mem=5", "--parsable"]
     err = capfd.readouterr().err

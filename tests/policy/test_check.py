@@ -91,7 +91,7 @@ def test_no_file_checks_what_is_used(tmp_path: Path) -> None:
 
 
 def test_no_policy_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbatch_router.shim.policy_paths", lambda environ: ())
+    monkeypatch.setattr("sbatch_router.environ.policy_paths", lambda environ: ())
     found = check()
     assert found.exit_code == 1
     assert "no policy is in use" in found.output
