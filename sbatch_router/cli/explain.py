@@ -20,7 +20,7 @@ from ..core.limits import START, Check
 from ..core.match import why_not
 from ..core.policy import Blocked, Policy, Rule
 from ..core.report import as_json, holding
-from ..core.tres import UNKNOWN
+from ..core.tres import UNKNOWN, endless
 from ..host import TIMEOUT
 from ..slurm.options import parse
 from ..slurm.patience import explain as stuck
@@ -451,6 +451,8 @@ def _last(check: Check, short: bool, candidate: Candidate) -> str:
 
 def _missing(check: Check, candidate: Candidate) -> Optional[int]:
     """By how much the request does not fit."""
+    if endless(check.kind, check.requested):
+        return None
     if candidate.verdict == core.NEVER:
         return check.requested - check.limit
     used = check.used if isinstance(check.used, int) else 0

@@ -19,11 +19,11 @@ from .place import START, Place, has_flag
 from .record import Record
 from .resolve import resolve
 from .snapshot import Config
-from .tres import UNKNOWN
+from .tres import UNKNOWN, endless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from .ledger import Promise
     from .limits import Limits
@@ -327,7 +327,8 @@ def _clause(check: Check) -> str:
     if check.minimum:
         return f"{name} wants at least {check.limit}, asked {check.requested}"
     if check.never():
-        return f"{name} is {check.limit}, asked {check.requested}"
+        asked = "unlimited" if endless(check.kind, check.requested) else check.requested
+        return f"{name} is {check.limit}, asked {asked}"
     text = f"{name} is {check.limit}, {check.used} used"
     if check.promised:
         text += f", {check.promised} queued by you"

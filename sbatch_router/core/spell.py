@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tres import UNKNOWN
+from .tres import NO_TIME_LIMIT, UNKNOWN, endless
 
 
 def exact_mem(mib: int) -> str:
@@ -48,8 +48,10 @@ def amount(tres: str, value: object, kind: str = "") -> str:
         return "?"
     if not isinstance(value, int):
         return str(value)
-    if "Wall" in kind:
+    if "Wall" in kind or kind == "MaxTime":
         return minutes(value)
+    if endless(kind, value):
+        return "unlimited"
     if tres == "mem":
         return short_mem(value)
     return f"{value / 1e6:.1f}M" if value >= 10_000_000 else str(value)

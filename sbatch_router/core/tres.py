@@ -62,6 +62,13 @@ NO_LIMIT = Limit(None, None)
 NOT_SET = 0xFFFFFFFE
 NO_TIME_LIMIT = 0xFFFFFFFF
 
+
+def endless(kind: str, value: int) -> bool:
+    """Whether an amount of a limit on time is that of a job without a time limit."""
+    timed = kind == "MaxTime" or "Wall" in kind or "Mins" in kind
+    return timed and value >= NO_TIME_LIMIT
+
+
 _MEM_SUFFIX = {"K": 2**-10, "M": 1, "G": 2**10, "T": 2**20, "P": 2**30, "E": 2**40}
 
 
