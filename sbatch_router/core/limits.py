@@ -188,6 +188,8 @@ class _Start:
                 continue
             asked = self._tres.get(tres, 0)
             if not asked and not minimum:
+                if tres in self._r.need.later:
+                    self._r.doubts.append(_settled_later(tres, where))
                 continue
             if usage is not None and limit.used is UNKNOWN:
                 self._r.doubts.append(f"the use of {kind} {tres} of {where} is not known")
@@ -213,9 +215,7 @@ class _Start:
     def _doubt(self, check: Check) -> None:
         """A TRES that may come out larger when the job starts: what fits now may not then."""
         if check.tres in self._r.need.later and not check.held_by_running():
-            self._r.doubts.append(
-                f"{check.tres} is settled when the job starts, and {check.where} limits it"
-            )
+            self._r.doubts.append(_settled_later(check.tres, check.where))
 
     def _pool_check(
         self,
@@ -532,6 +532,10 @@ class _Start:
                 "assoc", kind, where, found, hidden.get(kind, set()), mine, scale
             )
         return checks
+
+
+def _settled_later(tres: str, where: str) -> str:
+    return f"{tres} is settled when the job starts, and {where} limits it"
 
 
 def _hide(hidden: Hidden, kind: str, scope: Scope) -> None:

@@ -132,8 +132,9 @@ def _nodes(job: JobDesc, requested: int, partition: Partition, has_gpus: bool) -
     nodes = requested
     if job.num_tasks and job.ntasks_per_node and not has_gpus:
         nodes = max(nodes, -(-job.num_tasks // job.ntasks_per_node))
-    if partition.node_cpus and job.min_cpus and not job.overcommit:
-        nodes = max(nodes, -(-job.min_cpus // partition.node_cpus))
+    each = _on_every_node(partition, partition.node_cpus, partition.total_cpus)
+    if each and job.min_cpus and not job.overcommit:
+        nodes = max(nodes, -(-job.min_cpus // each))
     return min(nodes, job.max_nodes) if job.max_nodes else nodes
 
 
@@ -174,6 +175,7 @@ def _cpus_per_node(job: JobDesc, release: Tuple[int, ...]) -> Tuple[int, bool]:
     """
     shaped = job.sockets_per_node or job.cores_per_socket or job.ntasks_per_socket
     shaped = shaped or job.ntasks_per_node or job.ntasks_asked or job.cpus_asked
+    shaped = shaped or job.ntasks_per_gpu
     each = max(job.pn_min_cpus or 1, job.cpus_per_task or 1)
     if job.overcommit or (shaped and each > (job.cpus_per_task or 1)):
         return 1, False
@@ -203,12 +205,23 @@ def _gres_count(state: GresState, nodes: int) -> int:
 def _whole_nodes(held: Tres, later: set[str], nodes: int, partition: Partition) -> None:
     """An exclusive job gets all CPUs and all GRES of its nodes."""
     later.add("cpu")
-    if partition.node_cpus:
-        held["cpu"] = max(held["cpu"], nodes * partition.node_cpus)
-    for name in partition.tres:
+    each = _on_every_node(partition, partition.node_cpus, partition.total_cpus)
+    held["cpu"] = max(held["cpu"], nodes * (each or 1))
+    for name, total in partition.tres.items():
         if name.startswith("gres/"):
-            held[name] = max(held.get(name, 0), nodes * partition.node_gres.get(name, 0))
+            each = _on_every_node(partition, partition.node_gres.get(name, 0), total)
+            held[name] = max(held.get(name, 0), nodes * (each or 0))
             later.add(name)
+
+
+def _on_every_node(partition: Partition, first: Optional[int], total: int) -> Optional[int]:
+    """What each node of the partition has, if all have what the first has; None: not known.
+
+    Of other nodes only the partition's sum is known. The first of unlike nodes may be the largest,
+    and the job may go to another.
+    """
+    nodes = partition.total_nodes
+    return first if first is None or not (nodes and total) or first * nodes == total else None
 
 
 def _memory(
@@ -234,7 +247,8 @@ def _memory(
         held["mem"] = rule.per_node * nodes
         uncertain = "node" in later
     else:
-        held["mem"] = (partition.node_memory or 0) * nodes
+        total = partition.tres.get("mem", 0)
+        held["mem"] = (_on_every_node(partition, partition.node_memory, total) or 1) * nodes
         uncertain = True
     if uncertain:
         later.add("mem")

@@ -556,6 +556,38 @@ def test_what_is_settled_at_the_start_is_not_guessed():
     assert world.judge("-c11").verdict == "never"
 
 
+@pytest.mark.parametrize(
+    ("limits", "options"),
+    [
+        ({"cpu": 16}, ("--exclusive",)),
+        ({"mem": 20000}, ("--mem=0",)),
+        ({"gres/gpu": 2}, ("--exclusive",)),
+        ({"node": 1}, ("-n200",)),
+    ],
+    ids=str,
+)
+def test_the_first_of_unlike_nodes_may_be_the_largest_or_the_smallest(limits, options):
+    """The job may go to another of them, so what it would hold on the first is not the least."""
+    world = World(qos("q", GrpTRES={name: (limit, 0) for name, limit in limits.items()}))
+    first = {"node_cpus": 128, "node_memory": 512000, "node_gres": {"gres/gpu": 8}}
+    sums = {"cpu": 256, "mem": 1024000, "node": 2, "gres/gpu": 16}
+    world.change(**first, total_nodes=2, total_cpus=256, tres=sums)
+    assert world.judge(*options).verdict == "never"
+    sums = {"cpu": 384, "mem": 528000, "node": 2, "gres/gpu": 8}
+    world.change(**first, total_nodes=2, total_cpus=384, tres=sums)
+    found = world.judge(*options)
+    assert (found.verdict, found.reason) == ("unknown", "")
+    (tres,) = limits
+    assert f"{tres} is settled when the job starts" in found.why
+
+
+def test_an_exclusive_job_may_get_gpus_that_it_did_not_ask_for():
+    world = World(qos("q", GrpTRES={"gres/gpu": (2, 0)}))
+    world.change(total_nodes=2, total_cpus=2000, tres={"gres/gpu": 8}, node_gres={})
+    assert world.judge("--exclusive").verdict == "unknown"
+    assert world.judge("-c1").verdict == "fits"
+
+
 # -- partition ----------------------------------------------------------------------------------
 
 

@@ -178,6 +178,7 @@ def test_tres_per_task() -> None:
         ("", STD, {"cpu": 1, "mem": 2000, "node": 1}, set()),
         ("-c2 -N 2-4", STD, {"cpu": 4, "mem": 8000, "node": 2}, {"cpu", "mem", "node"}),
         ("--mincpus=8", STD, {"cpu": 8, "mem": 16000}, set()),
+        ("--mincpus=5 -G2 --ntasks-per-gpu=1", STD, {"cpu": 2}, {"cpu", "mem", "node"}),
         ("--exclusive", STD, {"cpu": 64, "mem": 128000}, {"cpu", "mem"}),
         ("-n70", STD, {"cpu": 70, "node": 2}, {"node", "cpu", "mem"}),
         ("-G2", GPU, {"cpu": 8, "mem": 32000, "gres/gpu": 2}, set()),
