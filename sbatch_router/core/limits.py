@@ -354,11 +354,25 @@ class _Start:
         minutes = self._submission.minutes
         if minutes != NOT_SET and not has_flag(qos, "partitiontimelimit"):
             rows.append(("MaxTime", "", "PartitionTimeLimit", partition.max_time, minutes))
-        return [
+        checks = [
             self._one(kind, reason, where, limit, asked, name)
             for kind, name, reason, limit, asked in rows
             if isinstance(limit, int) and asked > limit
         ]
+        least = self._r.need.time_min
+        if least is None:
+            return checks
+        return [self._shorter(c, least) if c.kind == "MaxTime" else c for c in checks]
+
+    def _shorter(self, check: Check, least: int) -> Check:
+        """MaxTime beside --time-min, which is what the backfill scheduler looks at."""
+        if least > check.limit:
+            return check
+        self._r.doubts.append(
+            f"{check.where} has MaxTime {check.limit}: only the backfill scheduler starts the job, "
+            f"with less time (--time-min)"
+        )
+        return check._replace(sure=False)
 
     def before_nodes(self) -> List[Check]:
         """Limits on running jobs and on wall time (acct_policy_job_runnable_pre_select)."""
