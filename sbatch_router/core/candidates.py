@@ -66,6 +66,8 @@ class Candidate(Record):
     starts: int = 0
     #: sbatch itself would refuse the job here.
     refused: bool = False
+    #: It is the partition that refuses, which one more of the job's partitions may make up for.
+    shut: bool = False
     #: Refused only for now: a limit on submitted jobs is reached.
     passing: bool = False
     #: The user has no association with this account.
@@ -113,7 +115,8 @@ class Judge:
     def judge(self, account: str, qos: str) -> Candidate:
         """The verdict for one account and QOS: that of the partition which suits best.
 
-        sbatch refuses the whole job when it would refuse it on one of the partitions.
+        sbatch refuses the whole job when it would refuse it on one of the partitions; with
+        EnforcePartLimits=ANY, one that the job may use makes up for others that it may not.
         """
         verdict, why = self._unable(account, qos)
         if verdict:
@@ -129,7 +132,12 @@ class Judge:
                 refused=refused,
                 foreign=foreign,
             )
-        judged = [self._on(account, qos, p) for p in self._partitions]
+        config = self._snapshot.config
+        assert isinstance(config, Config)
+        enforced = config.enforce_part_limits
+        judged = [self._on(account, qos, p, enforced != "NO") for p in self._partitions]
+        if enforced == "ANY" and not all(c.shut for c in judged):
+            judged = [self._on(account, qos, p, False) for p in self._partitions]
         hard = [c for c in judged if c.refused]
         return min(hard or judged, key=lambda c: (VERDICTS.index(c.verdict), bool(c.reason)))
 
@@ -140,11 +148,17 @@ class Judge:
             return UNKNOWN_VERDICT, "Slurm's configuration is not known"
         if not self._partitions:
             return UNKNOWN_VERDICT, "the partition is not known"
-        if not isinstance(snapshot.assocs, dict):
+        assocs = snapshot.assocs
+        if not isinstance(assocs, dict):
             return UNKNOWN_VERDICT, "the associations are not known"
         assoc = self.assoc(account)
         if assoc is None:
             return NOT_ALLOWED, f"{snapshot.user} has no association with account {account}"
+        charged = self._charged(account, assocs)
+        if any(one is not charged[0] for one in charged):
+            # _check_for_part_assocs() in job_mgr.c
+            why = f"{snapshot.user} has associations with account {account} for single partitions"
+            return NOT_ALLOWED, f"{why}: sbatch takes no list of partitions there"
         if not qos:
             return UNKNOWN_VERDICT, f"the default QOS of account {account} is not known"
         if not isinstance(snapshot.qos, dict) or qos not in snapshot.qos:
@@ -177,6 +191,16 @@ class Judge:
                 return found
         return None
 
+    def _charged(
+        self, account: str, assocs: Dict[Tuple[str, str, str], Assoc]
+    ) -> List[Optional[Assoc]]:
+        """The user's association that a job is charged to, on each of the partitions."""
+        user = self._snapshot.user
+        return [
+            assocs.get((account, user, p.name)) or assocs.get((account, user, ""))
+            for p in self._partitions
+        ]
+
     def _chain(self, account: str, partition: str) -> Tuple[Assoc, ...]:
         assocs = self._snapshot.assocs
         assert isinstance(assocs, dict)
@@ -193,16 +217,15 @@ class Judge:
             name = record.parent
         return tuple(chain)
 
-    def _on(self, account: str, qos: str, partition: Partition) -> Candidate:
-        """The verdict on one partition."""
+    def _on(self, account: str, qos: str, partition: Partition, strict: bool) -> Candidate:
+        """The verdict on one partition; `strict`: sbatch refuses what it does not allow."""
         blank = Candidate(account, qos, self.partition_text, UNKNOWN_VERDICT, "", "")
         config, all_qos = self._snapshot.config, self._snapshot.qos
         assert isinstance(config, Config)
         assert isinstance(all_qos, dict)
         closed, closed_reason = _closed(partition, account, qos)
-        strict = config.enforce_part_limits != "NO"
         if closed and strict:
-            return blank._replace(verdict=NOT_ALLOWED, why=closed, refused=True)
+            return blank._replace(verdict=NOT_ALLOWED, why=closed, refused=True, shut=True)
         need = self.need(partition)
         assert need is not None
         if need.doubts:
@@ -232,7 +255,7 @@ class Judge:
         if strict and limit is not None:
             # sbatch is refused before the limits of accounts and QOS are looked at.
             why = f"{limit.where}: {_clause(limit)}"
-            judged = blank._replace(verdict=NEVER, why=why, refused=True)
+            judged = blank._replace(verdict=NEVER, why=why, refused=True, shut=True)
         return judged._replace(
             checks=found.checks,
             headroom=_headroom(found, need),

@@ -59,7 +59,7 @@ def amount(tres: str, value: object, kind: str = "") -> str:
 
 def minutes(value: object) -> str:
     """``45m``, ``2h``, ``1d12h``; ``unlimited`` for None, ``?`` for what is not known."""
-    if value is None:
+    if value is None or value == NO_TIME_LIMIT:
         return "unlimited"
     if not isinstance(value, int):
         return "?"

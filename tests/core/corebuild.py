@@ -84,6 +84,8 @@ class World:
             threads_per_core=1,
             nodes="n1",
         )
+        #: Partitions beside `partition`.
+        self.partitions: dict[str, Partition] = {}
         self.config = Config(release, frozenset(("associations", "limits", "qos")))
         self.jobs: Optional[tuple[Job, ...]] = ()
         self.ledger: tuple[Promise, ...] = ()
@@ -105,7 +107,7 @@ class World:
         """As it is now."""
         return Snapshot(
             0.0, "scontrol", "alice", dict(self.qos), dict(self.assocs),
-            {self.partition.name: self.partition}, self.config, self.jobs, "a",
+            {self.partition.name: self.partition, **self.partitions}, self.config, self.jobs, "a",
         )  # fmt: skip
 
     def decide(self, *options: str, policy: Optional[Policy] = None) -> Decision:

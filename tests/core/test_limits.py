@@ -638,6 +638,76 @@ def test_whom_the_partition_admits(change, reason):
 
 
 @pytest.mark.parametrize(
+    ("enforced", "other", "verdict", "refused"),
+    [
+        ("NO", {"max_time": 30}, "fits", False),
+        ("ANY", {"max_time": 30}, "fits", False),
+        ("ANY", {"deny_accounts": ("a",)}, "fits", False),
+        ("ALL", {"max_time": 30}, "never", True),
+        ("ALL", {"deny_accounts": ("a",)}, "not_allowed", True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("names", ["main,other", "other,main"])
+def test_one_of_several_partitions_will_do_unless_all_are_enforced(
+    enforced, other, verdict, refused, names
+):
+    world = World(qos("q"))
+    world.partitions["other"] = world.partition._replace(name="other", default=False, **other)
+    world.config = world.config._replace(enforce_part_limits=enforced)
+    found = world.judge("--time=60", f"--partition={names}")
+    assert (found.verdict, found.refused) == (verdict, refused)
+    # None of them will do.
+    world.change(**other)
+    found = world.judge("--time=60", f"--partition={names}")
+    assert found.verdict in ("never", "not_allowed")
+    assert found.refused is (enforced != "NO")
+
+
+def test_a_closed_partition_has_a_qos_that_refuses():
+    world = World(qos("q"), qos("p", "DenyOnLimit", GrpTRES={"cpu": 1}))
+    closed = {"deny_accounts": ("a",), "qos": "p"}
+    world.partitions["other"] = world.partition._replace(name="other", default=False, **closed)
+    world.config = world.config._replace(enforce_part_limits="ANY")
+    assert world.judge("-c1", "--partition=main,other").verdict == "fits"
+    assert world.judge("-c2", "--partition=main,other").refused
+
+
+def test_associations_for_single_partitions_and_a_list_of_them():
+    world = World(qos("q"))
+    world.partitions["other"] = world.partition._replace(name="other", default=False)
+    assert world.judge("--partition=main,other").verdict == "fits"
+    own = world.assocs["a", "alice", ""]
+    world.assocs["a", "alice", "other"] = own._replace(partition="other")
+    for both in ("main,other", "other,main"):
+        found = world.judge(f"--partition={both}")
+        assert (found.verdict, found.refused, found.foreign) == ("not_allowed", True, False)
+        assert world.judge(f"--partition={both}", where="b").verdict == "fits"
+    for one in ("main", "other"):
+        assert world.judge(f"--partition={one}").verdict == "fits"
+    world.assocs["a", "alice", "main"] = own._replace(partition="main")
+    del world.assocs["a", "alice", "other"], world.assocs["a", "alice", ""]
+    assert world.judge("--partition=main,other").verdict == "not_allowed"
+
+
+def test_a_longer_time_than_the_partitions_beside_the_least():
+    """The main scheduler says PartitionTimeLimit; the backfill scheduler starts the job."""
+    world = World(qos("q"))
+    world.change(max_time=30)
+    found = world.judge("--time=60", "--time-min=20")
+    assert (found.verdict, found.reason) == ("unknown", "PartitionTimeLimit")
+    assert "backfill" in found.why
+    world.config = world.config._replace(enforce_part_limits="ALL")
+    assert world.judge("--time=60", "--time-min=20").refused
+
+
+def test_a_job_without_end_asks_for_no_number_of_minutes():
+    world = World(qos("q"))
+    world.change(max_time=30)
+    assert world.judge("--time=0").why == "partition main: MaxTime is 30, asked unlimited"
+
+
+@pytest.mark.parametrize(
     ("flag", "options", "verdict"),
     [
         ("RequiresReservation", (), "not_allowed"),
