@@ -88,7 +88,9 @@ def at_start(
         held[name] = held.get(name, 0) - state.total + count
         if state.kind:
             held[f"{name}:{state.kind}"] = count
-        if "node" in later and state.per_node:
+        more = (job.pn_min_cpus or 1) > (job.cpus_per_task or 1)
+        if state.per_socket or (state.per_task and more) or ("node" in later and state.per_node):
+            # It takes as many sockets as it gets, and CPUs beyond its tasks' bring GPUs as well.
             later.update((name, f"{name}:{state.kind}") if state.kind else (name,))
     threads = partition.threads_per_core
     if any(word.startswith("CR_CPU") for word in config.select):
@@ -155,6 +157,7 @@ def _cpus(
     if gpus == 1 and not job.overcommit and job.ntasks_per_gpu is None:
         total = max(total, _gpu_cpus(job, states, nodes, partition))
     odd = job.ntasks_per_core or job.ntasks_per_socket or job.gres_flags
+    odd = odd or any(state.per_socket for state in states)
     exact = exact and not (job.ntasks_per_gpu or gpus > 1 or (gpus and odd))
     if threads is None:
         return total, False
@@ -199,7 +202,7 @@ def _gpu_cpus(job: JobDesc, states: List[GresState], nodes: int, partition: Part
 
 def _gres_count(state: GresState, nodes: int) -> int:
     """ReqTRES takes the largest of several amounts for one GRES; a job gets the one that rules."""
-    return state.per_job or state.per_node * nodes or state.total
+    return state.per_job or (state.per_node or state.per_socket) * nodes or state.total
 
 
 def _whole_nodes(held: Tres, later: set[str], nodes: int, partition: Partition) -> None:
