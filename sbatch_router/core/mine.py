@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .place import Usage
+from .snapshot import RUNS
 from .tres import NO_TIME_LIMIT, UNKNOWN
 
 TYPE_CHECKING = False
@@ -89,6 +90,8 @@ class Mine:
                 array, task, _ = job.id.partition("_")
                 if task:
                     tasks[array] = tasks.get(array, 0) + 1
+            if job.state in RUNS:
+                # What is completing has given back all that limits count.
                 self._group(job.account, job.qos, job.partition).runs(job.tres, _minutes(job))
         for job in jobs:
             if (

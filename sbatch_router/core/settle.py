@@ -12,6 +12,7 @@ makes another wait a cache interval, one that is not counted makes two share one
 from __future__ import annotations
 
 from .record import Record
+from .snapshot import RUNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 #: A job id larger than any: nothing is newer.
 NO_ID = 1 << 62
-
-#: States in which a job is among slurmctld's running jobs of its association.
-_RUNS = frozenset(("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"))
 
 
 class Settled(Record):
@@ -71,7 +69,12 @@ def settle(
     jobs = list(snapshot.jobs)
     for account, (submitted, running) in counts(snapshot).items():
         mine = [job for job in jobs if job.account == account]
-        seen = [job for job in mine if job.state in _RUNS]
+        seen = [job for job in mine if job.state in RUNS]
+        ended = [job for job in mine if job.state not in RUNS and job.state != "PENDING"]
+        for job in _newest(ended, max(0, running - len(seen))):
+            # It ended after the use was counted.
+            jobs[jobs.index(job)] = job._replace(state="RUNNING")
+            seen.append(job)
         waiting = sum(job.tasks for job in mine if job.state == "PENDING")
         if len(seen) > running:
             # They started after the use was counted: to the limits they are still to come.
@@ -101,7 +104,7 @@ def carry(
     every = [*(j.account for j in jobs), *(p.account for p in dead), *(p.account for p in alive)]
     for account in dict.fromkeys(every):
         mine = [job for job in jobs if job.account == account]
-        runs = [job for job in mine if job.state in _RUNS]
+        runs = [job for job in mine if job.state in RUNS]
         line = [job for job in mine if job.state == "PENDING"]
         line += [_row(promise) for promise in dead if promise.account == account]
         coming = [promise for promise in alive if promise.account == account]
@@ -126,7 +129,7 @@ def unexplained(snapshot: Snapshot, jobs: Sequence[Job], promises: Sequence[Prom
     known = dict.fromkeys(counts(snapshot), 0)
     for job in jobs:
         if job.account in known:
-            known[job.account] += 1 if job.state in _RUNS else job.tasks
+            known[job.account] += 1 if job.state in RUNS else job.tasks
     for promise in promises:
         if promise.account in known:
             known[promise.account] += promise.tasks

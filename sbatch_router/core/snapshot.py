@@ -128,6 +128,10 @@ class Config(Record):
     tres: Optional[FrozenSet[str]] = None
 
 
+#: States in which a job is among slurmctld's running jobs of its association.
+RUNS = frozenset(("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"))
+
+
 class Job(Record):
     """One of my own jobs, from one row of ``squeue --me``."""
 

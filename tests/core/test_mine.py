@@ -17,7 +17,7 @@ def usage(world, kind="qos", name="q"):
 
 def test_running_pending_and_promised_are_counted_apart():
     world = World(qos("q"))
-    world.jobs = (job("1", ONE), job("2", ONE, "PENDING", minutes=30), job("3", ONE, "COMPLETING"))
+    world.jobs = (job("1", ONE), job("2", ONE, "PENDING", minutes=30), job("3", ONE, "SUSPENDED"))
     world.ledger = (promise({"cpu": 5}, tasks=2),)
     found = usage(world)
     assert (found.running_jobs, found.running["cpu"]) == (2, 4)
@@ -108,6 +108,16 @@ def test_only_mine_in_the_way_or_others_too():
     assert world.judge("-c4").verdict == "waits_mine"
     assert world.judge("-c5").verdict == "waits_others"
     assert world.judge("-c9").verdict == "never"
+
+
+def test_what_is_completing_holds_nothing_any_more():
+    """slurmctld gives it back when the job ends, however long its epilog takes."""
+    world = World(qos("q", GrpTRES={"cpu": (8, 8)}))
+    world.jobs = (job("1", {"cpu": 4}, "COMPLETING"),)
+    found = world.judge("-c4")
+    assert (found.verdict, found.checks[0].mine) == ("waits_others", 0)
+    world.jobs = (job("1", {"cpu": 4}),)
+    assert world.judge("-c4").verdict == "waits_mine"
 
 
 def test_promises_are_counted_in_parents_and_per_account():

@@ -145,6 +145,13 @@ def test_a_job_that_started_after_the_use_was_counted_still_waits_for_its_slot()
     ]
 
 
+def test_a_job_that_ended_after_the_use_was_counted_still_holds_it():
+    rows = (row(1, "COMPLETING"), row(2, "COMPLETING"), row(3, "RUNNING"))
+    held = settle(snapshot(rows, 2, 2), (), (), NO_ID)
+    assert [job.state for job in held.jobs] == ["COMPLETING", "RUNNING", "RUNNING"]
+    assert settle(snapshot(rows, 1, 1), (), (), NO_ID).jobs == rows
+
+
 def test_a_promise_whose_job_is_listed_already_is_closed():
     seen = snapshot((row(7, "PENDING"),), 1, 0)
     assert settle(seen, (promise(3),), (), 6).open == ()
