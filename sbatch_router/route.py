@@ -18,7 +18,7 @@ from .host import SITE_RECHECK_SECONDS, SITE_RETRY_SECONDS, Host, Store
 from .hot import bring
 from .policycache import PolicyTrouble, find_policy
 from .slurm.options import parse
-from .slurm.request import read_request
+from .slurm.request import is_heterogeneous, read_request
 from .slurm.script import objections, peek_script, respool_stdin, script_path
 from .state import Lock
 from .statedir import StateError, directory
@@ -162,7 +162,8 @@ def read_call(
             posix.close(replacement)
         script = peek.script
         if script is None:
-            hopeless = not _readable_once(named, variables)
+            again = is_heterogeneous(argv, parsed) or _readable_once(named, variables)
+            hopeless = not again
         else:
             hopeless = bool(objections(script))
     request = read_request(argv, variables, script, parsed)

@@ -25,6 +25,7 @@ from ..host import TIMEOUT
 from ..slurm.options import parse
 from ..slurm.patience import explain as stuck
 from ..slurm.pyslurm_source import PYSLURM
+from ..slurm.request import is_heterogeneous
 from ..slurm.script import respool_stdin, script_path
 from ..source import choose
 from . import _policy as policies
@@ -251,6 +252,8 @@ def _missing_script(argv: Sequence[str]) -> List[str]:
     """Why the script that was named cannot be read, if it cannot."""
     parsed = parse(argv)
     if parsed.operands >= len(argv) or any(name == "wrap" for name, _ in parsed.options):
+        return []
+    if is_heterogeneous(argv, parsed):
         return []
     path = script_path(argv[parsed.operands], {"PATH": os.environ.get("PATH", "")})
     if not os.path.lexists(path):

@@ -33,7 +33,7 @@ def read_request(
     line = parse(argv) if parsed is None else parsed
     merge = Merge(list(line.doubts))
     wrap = any(name == "wrap" for name, _ in line.options)
-    if ":" in argv[: line.operands + 1]:
+    if is_heterogeneous(argv, line):
         merge.doubts.append("the command line describes a heterogeneous job")
     if wrap and line.operands < len(argv):
         merge.doubts.append("--wrap and a script exclude each other")
@@ -58,6 +58,11 @@ def read_request(
     merge.check(environ)
     name = argv[line.operands].rpartition("/")[2] if line.operands < len(argv) else "sbatch"
     return merge.request(properties, "wrap" if wrap else name)
+
+
+def is_heterogeneous(argv: Sequence[str], line: Parsed) -> bool:
+    """Whether a ``:`` among the words begins the next component; no script is called that."""
+    return ":" in argv[: line.operands + 1]
 
 
 class Merge:

@@ -220,3 +220,24 @@ def test_what_is_kept(cli: Cli) -> None:
     other = cli.run("explain", "--", "-A", "dept", "--mem=1G")
     assert other.out.startswith("sbatch submits this as you wrote it\n")
     assert "account dept is not in the policy" in other.out
+
+
+@pytest.mark.parametrize("rest", [("--wrap", "sleep 300"), ("there.sh",)])
+def test_components_on_the_command_line(cli: Cli, rest: tuple[str, ...]) -> None:
+    """The colon is no script that cannot be found: sbatch takes the job, and we say one line."""
+    cli.policy()
+    script = cli.cluster.home("alice") / "there.sh"
+    script.write_text("#!/bin/sh\nsleep 300\n")
+    call = ("-c1", "--mem=10M", ":", "-c2", "--mem=10M", *rest)
+    shown = cli.run("explain", "--", *call, cwd=script.parent)
+    assert "the command line describes a heterogeneous job" in " ".join(shown.out.split())
+    assert "does not exist" not in shown.out
+    path = {"PATH": f"{cli.shim_dir}:{cli.cluster.env['PATH']}"}
+    done = cli.run(*call, program=f"{cli.shim_dir}/sbatch", env=path, cwd=script.parent)
+    assert (done.rc, done.err) == (0, (
+        "sbatch-router: submitted as you wrote it: the command line describes a heterogeneous "
+        "job\n"
+    ))  # fmt: skip
+    job = done.out.split()[-1]
+    queue = cli.cluster.run("squeue", "-h", "-j", job, "-o", "%i").stdout.split()
+    assert sorted(queue) == [f"{job}+0", f"{job}+1"]
