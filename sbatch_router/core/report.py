@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .decide import BLOCKED, NEVER, NOT_ALLOWED, WAITS_OTHERS
+from .decide import BLOCKED, NEVER, NOT_ALLOWED, UNKNOWN_VERDICT, WAITS_MINE, WAITS_OTHERS
 from .spell import amount
 from .tres import UNKNOWN
 
@@ -153,12 +153,20 @@ def _name(candidate: Candidate) -> str:
     return f"{candidate.account}/{candidate.qos}" if candidate.qos else candidate.account
 
 
+_WORDS = {
+    NEVER: "never fits",
+    WAITS_OTHERS: "full",
+    WAITS_MINE: "busy with your own jobs",
+    UNKNOWN_VERDICT: "not known",
+}
+
+
 def _line(candidate: Candidate) -> str:
     """One candidate: numbers and Slurm's reason, or why it is out of the question."""
     if candidate.verdict in (BLOCKED, NOT_ALLOWED):
         return candidate.why
     held = holding(candidate)
-    words = {NEVER: "never fits", WAITS_OTHERS: "full"}.get(candidate.verdict, candidate.verdict)
+    words = _WORDS.get(candidate.verdict, candidate.verdict)
     if held is None:
         return f"{words}: {candidate.why}"
     limit, used, asked, own, promised = (

@@ -274,3 +274,12 @@ def test_a_refusal_where_squeue_did_not_answer():
     assert "\n  a/a  full: cpu limit 4, used 4, asked 2 [QOSGrpCpuLimit]\n" in refusal(
         found, request, {}
     )
+
+
+def test_a_refusal_where_my_own_jobs_are_in_the_way_says_so_in_words():
+    world = lab(FULL, FULL)
+    world.jobs = (job("1", {"cpu": 4}, where="b", on="r"),)
+    found = world.decide("-c1", policy=TWO._replace(own_backlog="refuse"))
+    request = read_request(["-c1", "--wrap", "x"], {}, None)
+    text = refusal(found, request, {})
+    assert "\n  b/r  busy with your own jobs: cpu limit 4, used 4 (4 yours), asked 1 [" in text
