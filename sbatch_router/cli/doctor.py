@@ -375,9 +375,10 @@ class Doctor:
                 pass
             self._add("shim", FAIL, f"{path}: its Python {python} {why}", next_)
             return
-        if f"sys.path[:0] = {shimfile.import_paths()!r}" not in text:
-            text = f"{path} uses another installation of sbatch-router than this one"
-            self._add("shim", WARN, text, again)
+        other = f"sys.path[:0] = {shimfile.import_paths()!r}" not in text
+        words = f"{path} uses another installation of sbatch-router than this one"
+        if real is None and other:
+            self._add("shim", WARN, words, again)
             return
         if real is None:
             # Without a real sbatch that works there is nothing to compare with.
@@ -389,6 +390,8 @@ class Doctor:
         said = _first_line(done.err)
         if done.trouble or said:
             self._add("shim", FAIL, f"{path}: {said or done.trouble}", again, took)
+        elif other:
+            self._add("shim", WARN, words, again, took)
         elif python != shimfile.python_for_shim():
             self._add("shim", WARN, f"{path} runs with {python}, not this Python", again, took)
         elif not shimfile.is_fresh(Path(path)):
