@@ -100,6 +100,9 @@ def command(as_data: bool, since: str, number: Optional[int], plain: bool) -> No
         )
     log = _decisions.read_log(path, start)
     _decisions.rotate(path)
+    if log.troubles and not log.entries and not log.bad:
+        # Not "nothing was decided": nobody knows.
+        raise click.ClickException("; ".join(log.troubles))
     for trouble in log.troubles:
         click.echo(f"warning: {trouble}", err=True)
     if log.bad:

@@ -301,3 +301,14 @@ def test_the_log_of_another_time_zone(cli: Cli) -> None:
         return one["job"]
 
     assert until(matched)["id"] == done.out.split()[-1]
+
+
+@pytest.mark.cluster
+def test_a_log_that_cannot_be_read_is_no_empty_one(cli: Cli) -> None:
+    cli.policy()
+    assert cli.sbatch("--mem=1G", "--wrap", "true").rc == 0
+    cli.log().chmod(0)
+    for option in ((), ("--json",)):
+        found = cli.run("history", *option)
+        assert (found.rc, found.out) == (1, "")
+        assert found.err == f"Error: {cli.log()}: Permission denied\n"
