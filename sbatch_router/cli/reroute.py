@@ -57,7 +57,8 @@ def command(ctx: click.Context, dry_run: bool, jobids: tuple[str, ...]) -> None:
         if jobids and finding not in stuck:
             click.echo(f"sbatch-router: {_not_stuck(finding, seen.desk.policy)}", err=True)
     if not stuck:
-        click.echo("no pending job of yours is held by others: nothing to move")
+        which = "none of these" if jobids else "no pending job of yours"
+        click.echo(f"{which} is held by others: nothing to move")
         ctx.exit(1 if wrong else 0)
     outcomes = plan(stuck) if dry_run else move(stuck, seen)
     if not dry_run:

@@ -117,6 +117,7 @@ def test_what_can_never_start_is_moved_only_by_name(cli: Cli) -> None:
     large = submit(cli, "-A", "clive", "--mem=400G", "-c1")
     wait_for(cli, large, reason="QOSGrpMemLimit")
     assert "nothing to move" in cli.run("reroute").out
+    assert cli.run("reroute", "1").out == "none of these is held by others: nothing to move\n"
     assert cli.run("reroute", large).rc == 0
     running(cli, large)
 
