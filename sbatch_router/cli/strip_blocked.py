@@ -149,6 +149,9 @@ def summary(results: Sequence[Result], accounts: Sequence[str], write: bool) -> 
     ]
     verb = "updated" if write else "would be updated"
     text = f"{len(updated)} of {len(results)} {verb}, {len(references)} references left"
+    if refused:
+        # Nobody has looked at what those name.
+        text += " in the others"
     rest = (
         (len(clean), "without a blocked account"),
         (len(odd), "without an accounts list"),

@@ -306,7 +306,7 @@ def test_odd_files_are_named_and_the_others_done(tmp_path: Path) -> None:
     }.items():
         assert any(name in line and words in line for line in done.stderr.splitlines()), name
     assert (tmp_path / "good.yaml").read_text() == "resources:\n  accounts: [m]\n"
-    assert "1 of 6 updated, 0 references left" in done.stdout
+    assert "1 of 6 updated, 0 references left in the others (" in done.stdout
     assert "5 refused" in done.stdout
 
 
