@@ -361,9 +361,11 @@ def for_snakefile() -> Tuple[List[Dict[str, Any]], FrozenSet[str], str]:
         policy = find_policy(environ)
     except PolicyTrouble as error:
         return [], frozenset(), str(error)
+    blocked = frozenset(entry.account for entry in policy.blocked)
+    if not policy.accounts:
+        return [], blocked, ""
     now = Desk(environ, policy).look()
     found = table(now, policy)
-    blocked = frozenset(entry.account for entry in policy.blocked)
     entries = [as_live(account) for account in found if account.known]
     trouble = "" if entries else "; ".join(now.snapshot.troubles) or "no account can be used"
     return entries, blocked, trouble

@@ -65,6 +65,16 @@ def size_options(mem_help: str) -> Callable[[_Command], _Command]:
     return add
 
 
+def only_blocks(policy: Policy) -> str:
+    """Why there is no account to tell of, where the policy lists none; else empty."""
+    if policy.accounts:
+        return ""
+    return (
+        f"{' and '.join(policy.files) or 'the policy'} only blocks accounts and lists none to "
+        "choose from; write a policy of your own with `sbatch-router init`"
+    )
+
+
 def in_use(environ: Mapping[bytes, bytes]) -> Policy:
     """The policy sbatch would use now; says which blocks are to be reviewed.
 

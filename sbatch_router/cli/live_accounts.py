@@ -52,10 +52,12 @@ def command(
     \b
     Exit status:
       0   printed
-      1   no policy, or one with errors
+      1   no policy, or one with errors or without accounts
       69  Slurm did not tell
     """
     policy = _policy.in_use(_policy.environment())
+    if blocks := _policy.only_blocks(policy):
+        raise click.ClickException(blocks)
     shape = accounts.Shape.of(cpus, mem, gpus)
     now, found = look(policy, shape, partition)
     usable = say_left_out(found)

@@ -73,10 +73,11 @@ def command(
     now, found = look(policy, accounts.Shape.of(cpus, mem, gpus), partition)
     usable = say_left_out(found)
     if not usable:
-        if policy.when_slurm_unreachable == "refuse":
+        if policy.accounts and policy.when_slurm_unreachable == "refuse":
             click.echo(f"Error: {nothing_known(now)}", err=True)
             ctx.exit(UNAVAILABLE)
-        say(f"{nothing_known(now)}; started without live accounts")
+        why = _policy.only_blocks(policy) or nothing_known(now)
+        say(f"{why}; started without live accounts")
         line = launch.Line(program, launch.arguments_at(program) is not None)
     else:
         if not any(account.open for account in usable):

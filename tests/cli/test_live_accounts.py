@@ -212,3 +212,20 @@ def test_a_bare_snakefile_without_slurm_uses_the_static_slots(cli: Cli) -> None:
     # brusko is blocked.
     assert sorted(done.out.split()) == ["clive"] * 3 + ["maigan"] * 6
     assert done.err.startswith("sbatch-router: no live accounts, using the config's static slots: ")
+
+
+def test_a_policy_that_only_blocks(cli: Cli) -> None:
+    """Slurm has told everything: there is no account to tell of."""
+    path = cli.policy("version: 1\nblocked:\n  - {account: clive, reason: full}\n")
+    words = (
+        f"{path} only blocks accounts and lists none to choose from; write a policy of your own "
+        "with `sbatch-router init`"
+    )
+    done = cli.run("live-accounts")
+    assert (done.rc, done.out, done.err) == (1, "", f"Error: {words}\n")
+    started = cli.run("run", "--", "echo", "here")
+    assert (started.rc, started.out) == (0, "here\n")
+    assert started.err == f"sbatch-router: {words}; started without live accounts\n"
+    code = "from sbatch_router import live; print(live.for_snakefile())"
+    asked = cli.run("-c", code, program=sys.executable)
+    assert asked.out == "([], frozenset({'clive'}), '')\n"
