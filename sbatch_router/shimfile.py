@@ -100,9 +100,11 @@ def import_paths() -> list[str]:
 def shebang(python: str) -> str:
     """The first line of a script that takes nothing from its caller's environment.
 
+    UTF-8 mode: in the locale's own encoding (EUC-JP, GB18030) not all bytes of an argument come
+    back as they went in. One word, since Linux hands on what follows the program as one.
     Raises `ShimError` where Linux could not run it.
     """
-    line = f"#!{python} -IS"
+    line = f"#!{python} -ISXutf8"
     if any(c.isspace() for c in python) or len(line) > MAX_SHEBANG:
         raise ShimError(
             f"{python}: a path with blanks or of more than {MAX_SHEBANG} bytes cannot start a "

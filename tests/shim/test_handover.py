@@ -141,6 +141,31 @@ def test_arguments_are_ours_to_the_byte(bed: Bed, policy: str | None, args: Any)
         assert found.arguments == [os.fsencode(a) for a in args]
 
 
+@pytest.mark.parametrize(
+    "locale", ["ja_JP.EUC-JP", "ja_JP.SHIFT_JIS", "zh_CN.GB18030", "vi_VN.TCVN5712-1"]
+)
+def test_arguments_in_locales_that_do_not_know_all_bytes(
+    bed: Bed, policy: str | None, locale: str
+) -> None:
+    """Python's decoding and encoding of these is not the C library's, and may not be its own."""
+    language, _, charset = locale.partition(".")
+    made = bed.place / "locales" / locale
+    made.parent.mkdir(exist_ok=True)
+    command = ["localedef", "-c", "-i", language, "-f", charset, str(made)]
+    try:
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        pytest.skip("no localedef")
+    if not made.exists():
+        pytest.skip("no sources of locales (Debian's package `locales`)")
+    # Three that GB18030 changed, and all there are.
+    odd = (b"\xa8\x18\xb8\xee", b"\xaf\x86\xa63", bytes(range(1, 256)))
+    args = ("-A", "clive", "-q", "clive", *[b"--comment=" + o for o in odd], "--wrap", "x", *odd)
+    env = [f"LC_ALL={locale}".encode(), f"LOCPATH={made.parent}".encode()]
+    found = same(bed, *args, policy=policy, env=env)
+    assert found.arguments == [os.fsencode(a) for a in args]
+
+
 def test_only_account_and_qos_are_added(bed: Bed) -> None:
     """Where the account changes, two arguments and nothing else."""
     routed = "version: 1\naccounts: [maigan]\n"

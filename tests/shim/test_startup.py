@@ -454,7 +454,7 @@ def test_install_shim_writes_one_that_works(tmp_path: Path) -> None:
     target = shimfile.install(tmp_path / "bin")
     assert target.stat().st_mode & 0o777 == 0o755
     first = target.read_text().splitlines()[0]
-    python = first[2:].removesuffix(" -IS")
+    python = first[2:].removesuffix(" -ISXutf8")
     assert os.path.realpath(python) == os.path.realpath(sys._base_executable)
     assert shimfile.install(tmp_path / "bin") == target  # again, over itself
     (tmp_path / "bin" / "other").mkdir()
