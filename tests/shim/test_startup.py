@@ -383,6 +383,9 @@ BREAK: dict[str, Any] = {
     "shim.py: other": lambda lib: _write(lib, "shim.py", "pass"),
     "route.py: syntax": lambda lib: _write(lib, "route.py", "def ("),
     "route.py: raises": lambda lib: _write(lib, "route.py", "1/0"),
+    "shim.py: of another time": lambda lib: _append(
+        lib, "shim.py", "def main(argv):\n    raise SystemExit(3)\n"
+    ),
     "state.py: empty": lambda lib: _write(lib, "state.py", ""),
     "core removed": lambda lib: shutil.rmtree(lib / "sbatch_router" / "core"),
     "yaml removed": lambda lib: shutil.rmtree(lib / "yaml"),
@@ -445,6 +448,32 @@ def test_a_package_that_is_gone_hands_over_like_a_whole_one(bed: Bed) -> None:
     assert (dump / "arguments").read_bytes() == b"-x\0\0"
     assert bed.call([str(shim)], env={"PATH": "/nowhere"}).rc == 127
     assert len(bed.call([str(shim)], env={"PATH": "/nowhere"}).lines) == 1
+
+
+@pytest.mark.parametrize("kind", [*NEXT_BUT_ME, "pipe", "cannot be read", "closed directory"])
+def test_a_package_that_is_gone_knows_odd_programs(bed: Bed, kind: str) -> None:
+    """What stands in PATH between us and the real sbatch is what it is with a whole package."""
+    name = "".join(c for c in kind if c.isalpha())
+    place = bed.private(f"odd-{name}", "alice", 0o755)
+    program = place / "sbatch"
+    if kind == "pipe":
+        os.mkfifo(program, 0o755)
+    elif kind == "cannot be read":
+        shutil.copy("/usr/bin/sbatch", program)
+        program.chmod(0o711)
+    elif kind == "closed directory":
+        shutil.copy("/usr/bin/sbatch", program)
+        place.chmod(0)
+    else:
+        program.write_text(NEXT_BUT_ME[kind])
+        program.chmod(0o755)
+    lost = bed.place / "nothing-here"
+    shim = bed.make_shim(bed.place / f"bin-odd-{name}", lib=lost)
+    path = f"{shim.parent}:{place}" + ("" if kind == "cannot be read" else ":/usr/bin:/bin")
+    result = bed.call([str(shim), *HELD], env={"PATH": path}, timeout=20)
+    assert bed.where(result.job) == "clive/clive"
+    ours = [line for line in result.lines if line.startswith("sbatch-router: ")]
+    assert ["package is missing" in line for line in ours] == [True]
 
 
 # -- installing ------------------------------------------------------------------------------
