@@ -8,7 +8,7 @@ import stat
 import sys
 from pathlib import Path
 
-from . import hotbuild, shim
+from . import environ, hotbuild, shim
 
 #: Longest ``#!`` line that Linux reads (BINPRM_BUF_SIZE before 5.1 was 128).
 MAX_SHEBANG = 127
@@ -157,7 +157,7 @@ def shebang(python: str) -> str:
 
 def text(python: str, paths: list[str], real: str, hot: str = "") -> str:
     """The script's text. Raises `ShimError` where Linux could not run it."""
-    without = WITHOUT.replace("{mark}", repr(shim.MARK)).replace("{passed}", repr(shim.PASSED))
+    without = WITHOUT.replace("{mark}", repr(shim.MARK)).replace("{passed}", repr(environ.PASSED))
     # In triple quotes: people read the file.
     return TEMPLATE.format(
         shebang=shebang(python),

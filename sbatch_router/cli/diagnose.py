@@ -195,8 +195,8 @@ def _group(group: Sequence[Finding], policy: Policy) -> List[str]:
 
 
 def _holder(holder: Holder, check: Optional[Check]) -> str:
-    tres = check.tres if check is not None and "Mins" not in check.kind else ""
-    text = f"{holder.user} {spell.amount(tres, holder.amount)}"
+    tres, kind = (check.tres, check.kind) if check is not None else ("", "")
+    text = f"{holder.user} {spell.amount(tres, holder.amount, kind)}"
     if holder.jobs:
         text += f" in {many(holder.jobs, 'job')}"
     if holder.since is not None:

@@ -19,7 +19,8 @@ from .place import START, Place, has_flag
 from .record import Record
 from .resolve import resolve
 from .snapshot import Config
-from .tres import UNKNOWN, endless
+from .spell import amount
+from .tres import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -347,15 +348,19 @@ def _tasks_that_start(check: Check, at_once: int) -> int:
 
 def _clause(check: Check) -> str:
     name = f"{check.kind} {check.tres}" if check.tres else check.kind
+
+    def words(value: object) -> str:
+        return amount(check.tres, value, check.kind)
+
+    asked = f"asked {words(check.requested)}"
     if check.minimum:
-        return f"{name} wants at least {check.limit}, asked {check.requested}"
+        return f"{name} wants at least {words(check.limit)}, {asked}"
     if check.never():
-        asked = "unlimited" if endless(check.kind, check.requested) else check.requested
-        return f"{name} is {check.limit}, asked {asked}"
-    text = f"{name} is {check.limit}, {check.used} used"
+        return f"{name} is {words(check.limit)}, {asked}"
+    text = f"{name} is {words(check.limit)}, {words(check.used)} used"
     if check.promised:
-        text += f", {check.promised} queued by you"
-    return f"{text}, asked {check.requested}"
+        text += f", {words(check.promised)} queued by you"
+    return f"{text}, {asked}"
 
 
 def _headroom(found: Limits, need: Need) -> Dict[str, Optional[int]]:

@@ -39,8 +39,8 @@ def _decimals(hundredths: int) -> str:
 def amount(tres: str, value: object, kind: str = "") -> str:
     """One amount: ``244.14G``, ``4``, ``2h`` (of a wall-time limit), ``unlimited``, ``?``.
 
-    `kind` is the limit's, such as ``MaxWallPJ``; `value` is MiB of ``mem``, minutes of a wall
-    time, else a count; None is unlimited, and UNKNOWN what Slurm did not tell.
+    `kind` is the limit's, such as ``MaxWallPJ``; `value` is MiB of ``mem`` (times minutes in the
+    kinds with ``Mins``), minutes of a wall time, else a count; None is unlimited, and UNKNOWN what Slurm did not tell.
     """
     if value is None:
         return "unlimited"
@@ -52,7 +52,7 @@ def amount(tres: str, value: object, kind: str = "") -> str:
         return minutes(value)
     if endless(kind, value):
         return "unlimited"
-    if tres == "mem":
+    if tres == "mem" and "Mins" not in kind:
         return short_mem(value)
     return f"{value / 1e6:.1f}M" if value >= 10_000_000 else str(value)
 

@@ -704,7 +704,7 @@ def test_a_longer_time_than_the_partitions_beside_the_least():
 def test_a_job_without_end_asks_for_no_number_of_minutes():
     world = World(qos("q"))
     world.change(max_time=30)
-    assert world.judge("--time=0").why == "partition main: MaxTime is 30, asked unlimited"
+    assert world.judge("--time=0").why == "partition main: MaxTime is 30m, asked unlimited"
 
 
 @pytest.mark.parametrize(

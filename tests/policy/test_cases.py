@@ -50,12 +50,12 @@ def test_failures_name_case_and_line(tmp_path: Path) -> None:
         "p.cases.yaml:6: bad: why: is `fits now`; expected it to contain `because`",
         (
             "p.cases.yaml:6: bad: verdicts.clive: is `never`; expected `fits` "
-            "(qos clive: GrpTRES mem is 51200, asked 61440)"
+            "(qos clive: GrpTRES mem is 50G, asked 60G)"
         ),
         "p.cases.yaml:6: bad: verdicts.brusko: is no candidate",
         (
             "p.cases.yaml:6: bad: reasons.clive: is `QOSGrpMemLimit`; expected `` "
-            "(qos clive: GrpTRES mem is 51200, asked 61440)"
+            "(qos clive: GrpTRES mem is 50G, asked 60G)"
         ),
     ]
 
