@@ -93,7 +93,11 @@ class Judge:
     ) -> None:
         self._request = request
         self._snapshot = snapshot
-        self._partitions = partitions
+        # The first one's DefaultTime is the job's on all of them (_valid_job_part in job_mgr.c).
+        self._partitions = tuple(
+            p if p is partitions[0] else p._replace(default_time=partitions[0].default_time)
+            for p in partitions
+        )
         self.mine = Mine(snapshot, ledger)
         self._needs: Dict[str, Need] = {}
         self._one_node = _one_node(snapshot)

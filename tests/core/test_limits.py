@@ -690,6 +690,18 @@ def test_associations_for_single_partitions_and_a_list_of_them():
     assert world.judge("--partition=main,other").verdict == "not_allowed"
 
 
+def test_the_first_partition_gives_the_time():
+    world = World(qos("q", MaxWallPJ=30))
+    world.change(default_time=20)
+    world.partitions["other"] = world.partition._replace(
+        name="other", default=False, default_time=35
+    )
+    assert world.judge("--partition=main,other").verdict == "fits"
+    found = world.judge("--partition=other,main")
+    assert (found.verdict, found.reason) == ("never", "QOSMaxWallDurationPerJobLimit")
+    assert world.judge("--partition=other,main", "--time=20").verdict == "fits"
+
+
 def test_a_longer_time_than_the_partitions_beside_the_least():
     """The main scheduler says PartitionTimeLimit; the backfill scheduler starts the job."""
     world = World(qos("q"))
