@@ -154,11 +154,13 @@ def _cpus(
         each, exact = 0, False
     total = max(job.min_cpus or 1, nodes * each)
     gpus = sum(state.name == "gpu" for state in states)
-    if gpus == 1 and not job.overcommit and job.ntasks_per_gpu is None:
+    # With more tasks than --ntasks-per-node allows on one, it comes to less than the GPUs' share.
+    split = job.ntasks_per_node and (job.num_tasks or 1) > job.ntasks_per_node
+    if gpus == 1 and not (job.overcommit or split or job.ntasks_per_gpu):
         total = max(total, _gpu_cpus(job, states, nodes, partition))
     odd = job.ntasks_per_core or job.ntasks_per_socket or job.gres_flags
     odd = odd or any(state.per_socket for state in states)
-    exact = exact and not (job.ntasks_per_gpu or gpus > 1 or (gpus and odd))
+    exact = exact and not (job.ntasks_per_gpu or gpus > 1 or (gpus and (odd or split)))
     if threads is None:
         return total, False
     if threads == 1:

@@ -183,6 +183,8 @@ def test_tres_per_task() -> None:
         ("-n70", STD, {"cpu": 70, "node": 2}, {"node", "cpu", "mem"}),
         ("-G2", GPU, {"cpu": 8, "mem": 32000, "gres/gpu": 2}, set()),
         ("-G2 -c3", GPU, {"cpu": 3, "mem": 32000, "gres/gpu": 2}, set()),
+        ("-n4 --ntasks-per-node=2 -G2", GPU, {"cpu": 4}, {"cpu", "node"}),
+        ("-n4 --ntasks-per-node=4 -G2", GPU, {"cpu": 8}, {"cpu", "node"}),
         ("--exclusive -G1", GPU, {"cpu": 64, "mem": 128000, "gres/gpu": 8},
          {"cpu", "gres/gpu", "mem"}),
         ("-n1 --sockets-per-node=2 --gpus-per-socket=1", GPU, {"cpu": 4, "gres/gpu": 1},
