@@ -11,6 +11,7 @@ import click
 from ..core import spell
 from ..core.policy import Policy
 from ..core.report import tres_words
+from ..core.tres import endless
 from ..diagnosis import MOVABLE, Finding, diagnose, in_policy
 from ..live import Desk, Now
 from ..moves import base_id
@@ -275,5 +276,5 @@ def _limit(check: Check) -> Dict[str, Any]:
         "limit": check.limit,
         "used": check.used if isinstance(check.used, int) else "unknown",
         "mine": check.mine if isinstance(check.mine, int) else "unknown",
-        "requested": check.requested,
+        "requested": None if endless(check.kind, check.requested) else check.requested,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .decide import BLOCKED, NEVER, NOT_ALLOWED, UNKNOWN_VERDICT, WAITS_MINE, WAITS_OTHERS
 from .spell import amount
-from .tres import UNKNOWN
+from .tres import UNKNOWN, endless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _check(check: Check) -> Dict[str, object]:
         "used": _number(check.used),
         "mine": _number(check.mine),
         "promised": check.promised,
-        "requested": check.requested,
+        "requested": None if endless(check.kind, check.requested) else check.requested,
     }
 
 

@@ -40,7 +40,8 @@ def amount(tres: str, value: object, kind: str = "") -> str:
     """One amount: ``244.14G``, ``4``, ``2h`` (of a wall-time limit), ``unlimited``, ``?``.
 
     `kind` is the limit's, such as ``MaxWallPJ``; `value` is MiB of ``mem`` (times minutes in the
-    kinds with ``Mins``), minutes of a wall time, else a count; None is unlimited, and UNKNOWN what Slurm did not tell.
+    kinds with ``Mins``), minutes of a wall time, else a count; None is unlimited, and UNKNOWN what
+    Slurm did not tell.
     """
     if value is None:
         return "unlimited"
