@@ -16,6 +16,8 @@ from .findings import Report, quote
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
+#: Characters of a line that is no YAML which are searched for what is wrong with it.
+_LOOKED_AT = 1000
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -115,7 +117,8 @@ def _advice(lines: List[str], at: int) -> str:
     for line in (lines[at], lines[at - 1] if at else ""):
         if re.search(r"when_full:\s*wait:", line):
             return '; write `when_full: {wait: 10m}` or `when_full: "wait 10m"`'
-        special = _NEEDS_QUOTES.search(line)
+        # The pattern's time grows with the square of the line.
+        special = _NEEDS_QUOTES.search(line[:_LOOKED_AT])
         if special:
             value = special.group(1)
             return f'; a value that begins with {value[0]} needs quotes, as in "{value}"'

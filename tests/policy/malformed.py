@@ -112,6 +112,13 @@ MALFORMED: List[Tuple[str, Union[str, bytes], List[str]]] = [
         ],
     ),
     (
+        "no YAML in a long line",
+        "version: 1\naccounts: ] " + "[" * 200_000 + "\n",
+        [
+            "2: file: not valid YAML: ...",
+        ],
+    ),
+    (
         "bad directive",
         "%YAML 2.0\n---\nversion: 1\n",
         [
