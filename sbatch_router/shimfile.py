@@ -17,10 +17,14 @@ TEMPLATE = """\
 {shebang}
 # {mark}: routes this job to an account with room, then becomes the real sbatch.
 # Written by `sbatch-router install-shim`; run that again after moving Python or the package.
+import _signal
 import sys
 REAL = {real!a}
 WITHOUT = {without}
 try:
+    if callable(_signal.getsignal(_signal.SIGINT)):
+        # Not ignored: Ctrl-C ends this as it ends sbatch, and not with a traceback.
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     sys.path[:0] = {paths!a}
     from sbatch_router.shim import main
     main(sys.argv[1:], REAL, {hot!a})
@@ -32,7 +36,6 @@ except Exception as error:
 #: the whole script for every job, which would take as long as importing a module. A site's own
 #: program may lead back here (`wrappers`), and no package is there to write a note into a file.
 WITHOUT = """\
-import _signal
 import posix
 
 def say(text):
@@ -72,10 +75,8 @@ def passed():
         pass
     return []
 
-for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
-    number = getattr(_signal, name)
-    if name != "SIGINT" or _signal.getsignal(number) != _signal.SIG_IGN:
-        _signal.signal(number, _signal.SIG_DFL)
+for name in ("SIGPIPE", "SIGXFSZ"):
+    _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
 search = posix.environ.get(b"PATH", b"/bin:/usr/bin").decode("utf-8", "surrogateescape")
 been = passed()
 for real in [(d or ".") + "/sbatch" for d in search.split(":")] + [REAL]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -474,6 +475,16 @@ def test_a_package_that_is_gone_knows_odd_programs(bed: Bed, kind: str) -> None:
     assert bed.where(result.job) == "clive/clive"
     ours = [line for line in result.lines if line.startswith("sbatch-router: ")]
     assert ["package is missing" in line for line in ours] == [True]
+
+
+def test_ctrl_c_while_the_package_loads_is_silent(bed: Bed) -> None:
+    """It ends the shim as it ends sbatch, by the signal and without a traceback."""
+    lib = bed.place / "lib-interrupted"
+    shutil.copytree(bed.lib, lib)
+    _write(lib, "shim.py", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    shim = bed.make_shim(bed.place / "bin-interrupted", lib=lib)
+    result = bed.call([str(shim), *HELD])
+    assert (result.rc, result.out, result.err) == (-signal.SIGINT, b"", b"")
 
 
 # -- installing ------------------------------------------------------------------------------
