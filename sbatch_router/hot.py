@@ -5,6 +5,7 @@ source has the very time and size it was built from; everything else, a missing 
 file included, is left to Python's own import. Measured in docs/decisions/0005.
 """
 
+import _imp
 import marshal
 import posix
 import sys
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence, Tuple
 
     #: Module name -> is it a package, its source, the source's mtime in ns and size, and where
-    #: its marshalled code begins and how long it is.
-    Modules = Dict[str, Tuple[bool, str, int, int, int, int]]
+    #: its marshalled code begins, how long it is, and its `checksum`.
+    Modules = Dict[str, Tuple[bool, str, int, int, int, int, bytes]]
     #: A module that is asked for by name (`bring`) -> it, after all that it imports, in order.
     Groups = Dict[str, Tuple[str, ...]]
 
 #: Changes whenever the file's form does.
-FORMAT = 2
+FORMAT = 3
 #: Bytes before the index, and the most that an index may have.
-HEAD, INDEX = 16, 32768
+HEAD, INDEX = 24, 32768
 
 
 class HotFinder:
@@ -40,10 +41,11 @@ class HotFinder:
         """Import one module, whose own imports are all loaded, without the import system.
 
         Specs, locks and searches would take as long as the module itself. False: its source
-        has changed.
+        has changed, or the file is damaged.
         """
-        package, source, _, _, begin, length = self._modules[name]
-        if not self._is_current(name):
+        package, source = self._modules[name][:2]
+        code = self._code(name)
+        if code is None:
             return False
         module = type(sys)(name)
         parent, _, leaf = name.rpartition(".")
@@ -52,7 +54,7 @@ class HotFinder:
         if package:
             module.__path__ = [source.rpartition("/")[0]]
         sys.modules[name] = module
-        exec(marshal.loads(posix.pread(self._fd, length, begin)), module.__dict__)
+        exec(marshal.loads(code), module.__dict__)
         setattr(sys.modules[parent], leaf, module)
         return True
 
@@ -60,7 +62,7 @@ class HotFinder:
         self, name: str, path: "Optional[Sequence[str]]" = None, target: object = None
     ) -> "Optional[ModuleSpec]":
         """The spec of one of our modules; None leaves it to the next finder."""
-        if name not in self._modules or not self._is_current(name):
+        if name not in self._modules or self._code(name) is None:
             return None
         package, source = self._modules[name][:2]
         spec: ModuleSpec = self._spec(name, self, origin=source, is_package=package)
@@ -69,22 +71,31 @@ class HotFinder:
             spec.submodule_search_locations = [source.rpartition("/")[0]]
         return spec
 
-    def _is_current(self, name: str) -> bool:
-        """Whether the module's source is the one it was built from."""
-        _, source, mtime, size, _, _ = self._modules[name]
+    def _code(self, name: str) -> "Optional[bytes]":
+        """A module's marshalled code, if its source is the one it was built from."""
+        _, source, mtime, size, begin, length, check = self._modules[name]
         try:
             now = posix.stat(source)
         except OSError:
-            return False
-        return now.st_mtime_ns == mtime and now.st_size == size
+            return None
+        if now.st_mtime_ns != mtime or now.st_size != size:
+            return None
+        code = posix.pread(self._fd, length, begin)
+        return code if checksum(code) == check else None
 
     def create_module(self, spec: "ModuleSpec") -> None:
         """Let the import system make the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
         """Run the module's bytecode."""
-        begin, length = self._modules[module.__name__][4:]
+        begin, length = self._modules[module.__name__][4:6]
         exec(marshal.loads(posix.pread(self._fd, length, begin)), module.__dict__)
+
+
+def checksum(data: bytes) -> bytes:
+    """8 bytes: marshal may crash over what a disk has damaged, and take the job with it."""
+    found: bytes = _imp.source_hash(0, data)
+    return found
 
 
 def key() -> "Tuple[int, str, int]":
@@ -127,16 +138,19 @@ def bring(*names: str) -> None:
 def index(fd: int) -> "Optional[Tuple[object, Modules, Groups]]":
     """Key, modules, and what `bring` can bring; None when it is not for this interpreter.
 
-    The file begins with its whole length and the length of its index, in 8 bytes each, so a
-    file that was cut off is known.
+    The file begins with its whole length, the length of its index, and the index's `checksum`,
+    in 8 bytes each, so a file that was cut off is known.
     """
     try:
         head = posix.pread(fd, HEAD + INDEX, 0)
         whole = int.from_bytes(head[:8], "little")
-        length = int.from_bytes(head[8:HEAD], "little")
+        length = int.from_bytes(head[8:16], "little")
         if length > INDEX or posix.fstat(fd).st_size != whole:
             return None
-        found = marshal.loads(head[HEAD : HEAD + length])
+        data = head[HEAD : HEAD + length]
+        if checksum(data) != head[16:HEAD]:
+            return None
+        found = marshal.loads(data)
         return found if found[0] == key() and len(found) == 3 else None
     except (OSError, ValueError, EOFError, TypeError, IndexError):
         return None

@@ -41,7 +41,7 @@ def build() -> bytes:
     begin = hot.HEAD + hot.INDEX
     for name, (package, source, mtime, size) in _entries().items():
         code = lean(Path(source).read_text(encoding="utf-8"), source)
-        modules[name] = (package, source, mtime, size, begin, len(code))
+        modules[name] = (package, source, mtime, size, begin, len(code), hot.checksum(code))
         blobs.append(code)
         begin += len(code)
     return _file(modules, b"".join(blobs))
@@ -68,10 +68,14 @@ def is_fresh(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             found = hot.index(opened.fileno())
+            data = opened.read()
     except OSError:
         return False
+    if found is None:
+        return False
+    whole = all(hot.checksum(data[e[4] : e[4] + e[5]]) == e[6] for e in found[1].values())
     now = {name: entry[:4] for name, entry in _entries().items()}
-    return found is not None and {name: e[:4] for name, e in found[1].items()} == now
+    return whole and {name: e[:4] for name, e in found[1].items()} == now
 
 
 def _file(modules: hot.Modules, code: bytes) -> bytes:
@@ -81,7 +85,7 @@ def _file(modules: hot.Modules, code: bytes) -> bytes:
     if len(index) > hot.INDEX:
         raise ValueError(f"an index of {len(index)} bytes")
     whole = hot.HEAD + hot.INDEX + len(code)
-    head = whole.to_bytes(8, "little") + len(index).to_bytes(8, "little")
+    head = whole.to_bytes(8, "little") + len(index).to_bytes(8, "little") + hot.checksum(index)
     return head + index.ljust(hot.INDEX, b"\0") + code
 
 
@@ -100,7 +104,7 @@ def _order(root: str, modules: hot.Modules) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _imports(name: str, module: tuple[bool, str, int, int, int, int]) -> list[str]:
+def _imports(name: str, module: tuple[bool, str, int, int, int, int, bytes]) -> list[str]:
     """The package's modules that this one imports at its top, its own packages included."""
     here = name.split(".") if module[0] else name.split(".")[:-1]
     found = [".".join(here[:end]) for end in range(2, len(here) + 1)] if not module[0] else []

@@ -216,8 +216,14 @@ def closed_to_others(paths: list[str]) -> str:
 
 
 def is_fresh(target: Path) -> bool:
-    """Whether the modules beside the shim are this package's as it is now."""
-    return hotbuild.is_fresh(target.parent / HOT)
+    """Whether the shim and the modules beside it are as this package would write them now."""
+    try:
+        with target.open("rb") as opened:
+            first = opened.readline()
+    except OSError:
+        return False
+    wanted = shebang(python_for_shim()).encode("utf-8", "surrogateescape")
+    return first.rstrip(b"\n") == wanted and hotbuild.is_fresh(target.parent / HOT)
 
 
 def _replace(target: Path, data: bytes, mode: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -56,13 +57,30 @@ def test_every_module_of_a_submission_comes_from_the_file(file: Path) -> None:
         lambda data: data[:-1],
         lambda data: data + b"x",
         lambda data: b"\0" * len(data),
-        lambda data: data[:16] + b"\xff" * hot.INDEX + data[16 + hot.INDEX :],
+        lambda data: data[: hot.HEAD] + b"\xff" * hot.INDEX + data[hot.HEAD + hot.INDEX :],
+        lambda data: data[: hot.HEAD] + bytes((data[hot.HEAD] ^ 1,)) + data[hot.HEAD + 1 :],
     ],
-    ids=["empty", "head only", "cut", "longer", "zeros", "garbled index"],
+    ids=["empty", "head only", "cut", "longer", "zeros", "garbled index", "a bit"],
 )
 def test_a_file_that_cannot_be_used_is_left_alone(file: Path, spoil) -> None:
     file.write_bytes(spoil(file.read_bytes()))
     assert probe(file)[0] == "0"
+
+
+def test_damaged_modules_come_from_their_sources(file: Path) -> None:
+    """marshal crashes over some of this (SIGSEGV), which would take the job with it."""
+    whole = file.read_bytes()
+    everything = int(probe(file)[0])
+    rng = random.Random(0)
+    for _ in range(20):
+        data = bytearray(whole)
+        for _ in range(200):
+            data[rng.randrange(hot.HEAD + hot.INDEX, len(data))] = rng.randrange(256)
+        file.write_bytes(data)
+        assert not hotbuild.is_fresh(file)
+        assert int(probe(file)[0]) < everything
+    file.write_bytes(whole)
+    assert hotbuild.is_fresh(file)
 
 
 def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
@@ -105,6 +123,11 @@ def test_a_module_that_changed_since_comes_from_its_source(
 
 def test_install_writes_it_and_uninstall_removes_it(tmp_path: Path) -> None:
     target = shimfile.install(tmp_path / "bin")
+    assert shimfile.is_fresh(target)
+    text = target.read_bytes()
+    target.write_bytes(text.replace(b" -ISXutf8\n", b" -IS\n", 1))
+    assert not shimfile.is_fresh(target)
+    target.write_bytes(text)
     assert shimfile.is_fresh(target)
     (tmp_path / "bin" / shimfile.HOT).write_bytes(b"old")
     assert not shimfile.is_fresh(target)
