@@ -111,6 +111,7 @@ def group() -> None:
       sbatch's own once it has run; before that
       75   refused: every account is full now, so try later
       77   refused: no account may ever run this job
+      126  the real sbatch cannot be run
       127  there is no real sbatch in PATH
 
     \b
