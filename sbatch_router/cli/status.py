@@ -25,6 +25,7 @@ _NAMED = 3
 _LIMIT_REASONS = ("QOS", "Assoc", "Max")
 #: Seconds between two looks of --watch, and the least there may be: it is an RPC each time.
 WATCH_SECONDS, LEAST_SECONDS = 10.0, 2.0
+NOTHING_BINDS = "no limit binds here (AccountingStorageEnforce)"
 #: Seconds for which --watch keeps what only sacctmgr tells.
 _SITE_SECONDS = 600.0
 
@@ -98,7 +99,21 @@ def _look(policy: Policy, environ: Mapping[bytes, bytes], site: Site) -> Look:
     snapshot = _pools.ask_live(site, *_pools.names_of(policy))
     found = _pools.pools(policy, snapshot, ledger)
     found += _pools.partition_pools(snapshot, ledger)
+    if not _binds(snapshot):
+        found = [_unlimited(pool) for pool in found if not pool.partition]
     return Look(policy, site, snapshot, found, time.time())
+
+
+def _binds(snapshot: Snapshot) -> bool:
+    """Whether any limit counts on this cluster."""
+    config = snapshot.config
+    return not isinstance(config, Config) or bool(config.enforce & {"limits", "safe"})
+
+
+def _unlimited(pool: Pool) -> Pool:
+    """Without its limits: slurmctld shows them, and counts nothing against them."""
+    why = NOTHING_BINDS if pool.state == "open" else pool.why
+    return pool._replace(bounds=(), per_job=(), why=why)
 
 
 def _watch(
@@ -157,6 +172,9 @@ def page(look: Look, screen: Screen) -> List[Text]:
     lines = render.paragraph(
         "", f"pools of {snapshot.user}{on} at {clock}, from {snapshot.source}", screen.width, "bold"
     )
+    if not _binds(snapshot):
+        words = f"{NOTHING_BINDS}: every job is passed through"
+        lines += render.paragraph("", words, screen.width, "yellow")
     for trouble in snapshot.troubles:
         lines += render.paragraph("trouble: ", trouble, screen.width, BAD)
     rows = {index: [_row(b, pool) for b in pool.bounds] for index, pool in enumerate(look.pools)}

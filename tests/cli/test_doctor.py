@@ -153,10 +153,19 @@ def test_limits_are_not_enforced(cli: Cli) -> None:
     cli.cluster.reconfigure(restart=True, AccountingStorageEnforce="associations")
     try:
         checks = by_name(cli, with_shim(cli))
+        cli.cluster.hold("bob", "-A", "clive", "--mem=250G", "-c2")
+        status = cli.run("status")
+        data = json.loads(cli.run("status", "--json").out)
     finally:
         cli.cluster.reconfigure(restart=True, AccountingStorageEnforce=None)
     assert checks["enforcement"]["status"] == "warning"
     assert "no limit binds here" in checks["enforcement"]["detail"]
+    # slurmctld counts nothing then: bob's 250G are not 0 of a limit.
+    words = "no limit binds here (AccountingStorageEnforce)"
+    assert f"\n{words}: every job is passed through\n" in status.out
+    assert "clive/clive    nothing is limited here (your default account)" in status.out
+    assert " of " not in status.out.partition("clive/clive")[2]
+    assert [(p["limits"], p["why"]) for p in data["pools"][:2]] == [([], words)] * 2
 
 
 def test_a_broken_policy_and_old_blocks(cli: Cli) -> None:
