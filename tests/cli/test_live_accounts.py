@@ -226,6 +226,6 @@ def test_a_policy_that_only_blocks(cli: Cli) -> None:
     started = cli.run("run", "--", "echo", "here")
     assert (started.rc, started.out) == (0, "here\n")
     assert started.err == f"sbatch-router: {words}; started without live accounts\n"
-    code = "from sbatch_router import live; print(live.for_snakefile())"
+    code = "from sbatch_router import accounts; print(accounts.for_snakefile())"
     asked = cli.run("-c", code, program=sys.executable)
     assert asked.out == "([], frozenset({'clive'}), '')\n"
