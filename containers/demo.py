@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -299,11 +300,14 @@ def main() -> int:
             try:
                 demo.run()
             finally:
-                title("what happened")
-                table(demo.rows)
-                if demo.failures or sys.exc_info()[0]:
-                    print(cluster.describe(), file=sys.stderr)
-    except BedError as error:
+                if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+                    title("what happened")
+                    table(demo.rows)
+                    if demo.failures or sys.exc_info()[0]:
+                        print(cluster.describe(), file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    except (BedError, subprocess.SubprocessError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     for failure in demo.failures:
