@@ -62,9 +62,10 @@ class Host:
             self._complained = True
             say(text)
 
-    def site(self, store_: Store) -> Site:
+    def site(self, store_: Store, whole: bool = False) -> Site:
+        """The stored one, or a new one; `whole`: no stored one that Slurm told in part."""
         site = store_.load("site", self._site_key())
-        if isinstance(site, Site):
+        if isinstance(site, Site) and not (whole and site.troubles):
             age = time.time() - site.taken_at
             if 0 <= age < _site_seconds(site):
                 return site

@@ -71,7 +71,7 @@ class Desk:
             return Now(self._host.fresh(self._host.new_site(), everyone=True), ())
         with Lock(place) as lock:
             store = Store(place, lock.held)
-            snapshot = self._host.fresh(self._host.site(store), everyone=True)
+            snapshot = self._host.fresh(self._host.site(store, whole=True), everyone=True)
             return Now(snapshot, _unseen(store.ledger(), snapshot))
 
     def place(self, request: Request, snapshot: Snapshot) -> Tuple[Decision, Optional[Promise]]:

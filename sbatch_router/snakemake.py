@@ -54,6 +54,7 @@ def assign(
     from .core import assign as core
 
     count = len(list(items))
+    _numbers(gpus=0 if gpus is None else gpus, cpu=cpu, mem_gb=mem_gb)
     found = _accounts(config)
     if gpus is None:
         gpus = 1 if found.has_gpus() else 0
@@ -70,6 +71,7 @@ def pick(config: Mapping[str, Any], cpu: int = 1, mem_gb: float = 0, gpus: int =
     """
     from .core import assign as core
 
+    _numbers(gpus=gpus, cpu=cpu, mem_gb=mem_gb)
     found = _accounts(config)
     rooms, job = found.rooms(gpus), found.job(gpus, cpu, mem_gb)
     if found.live:
@@ -78,6 +80,13 @@ def pick(config: Mapping[str, Any], cpu: int = 1, mem_gb: float = 0, gpus: int =
     able = [room for room in rooms if core.slots(room, job)]
     able = able or [room for room in rooms if static.get(room.name)]
     return (able or rooms)[0].name
+
+
+def _numbers(**sizes: object) -> None:
+    """Raise `AccountsError` for a size that is no finite number, such as ``"62.5"``."""
+    for name, value in sizes.items():
+        if not isinstance(value, (int, float)) or value - value != 0:
+            raise AccountsError(f"{name}: {value!r} is no number")
 
 
 def _mib(gigabytes: float) -> int:

@@ -122,6 +122,28 @@ def test_slurmdbd_hangs(logged: Cli) -> None:
     assert "Error: your Slurm accounts are not known: slurmdbd cannot be reached" in init.err
 
 
+@pytest.mark.cluster
+def test_slurmdbd_is_back(logged: Cli) -> None:
+    """What it did not tell a moment ago is asked for again, not taken for still unknown."""
+    place = logged.run_dir("alice") / "other"
+    place.mkdir(mode=0o700)
+    os.chown(place, logged.cluster.uid("alice"), -1)
+    env = {"XDG_RUNTIME_DIR": str(place)}
+    slurmdbd = [pid for pid in logged.cluster.entry.pids() if name_of(pid) == "slurmdbd"]
+    for pid in slurmdbd:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        silent = logged.run("live-accounts", env=env)
+    finally:
+        for pid in slurmdbd:
+            os.kill(pid, signal.SIGCONT)
+    assert slurmdbd
+    assert (silent.rc, silent.out) == (69, "")
+    assert "slurmdbd cannot be reached" in silent.err
+    again = logged.run("live-accounts", env=env)
+    assert (again.rc, again.err) == (0, "")
+
+
 def name_of(pid: int) -> str:
     with open(f"/proc/{pid}/comm") as file:
         return file.read().strip()

@@ -150,6 +150,16 @@ def test_what_is_wrong_is_said(config: dict[str, Any], words: str) -> None:
         snakemake.assign(CYCLES, config)
 
 
+@pytest.mark.parametrize("size", ["62.5", None, [1], float("nan"), float("inf")])
+def test_a_size_that_is_no_number_is_said(size: Any) -> None:
+    with pytest.raises(AccountsError, match=r"mem_gb: .* is no number"):
+        snakemake.assign(CYCLES, STATIC, mem_gb=size)
+    with pytest.raises(AccountsError, match=r"mem_gb: .* is no number"):
+        snakemake.pick(STATIC, mem_gb=size)
+    with pytest.raises(AccountsError, match=r"gpus: .* is no number"):
+        snakemake.pick(STATIC, gpus="1")  # type: ignore[arg-type]
+
+
 def test_an_empty_list_is_no_live_data() -> None:
     for nothing in ([], "[]", "", " "):
         found = snakemake.assign(CYCLES, live(nothing))
