@@ -101,7 +101,7 @@ def test_the_shim_comes_second(cli: Cli) -> None:
         ("#!", "#!/gone", "failed", "is gone"),
         ("sys.path[:0] = [", "sys.path[:0] = ['/other', ", "warning", "another installation"),
         ("sys.path[:0] = ['", "sys.path[:0] = ['/gone", "failed", "missing or broken"),
-        ("main(sys.argv", "raise SystemExit(3)\nmain(sys.argv", "failed", "status 3"),
+        ("main(sys.argv", "raise SystemExit(3)\n    main(sys.argv", "failed", "status 3"),
     ],
 )
 def test_a_shim_that_is_out_of_date(
