@@ -142,13 +142,13 @@ def index(fd: int) -> "Optional[Tuple[object, Modules, Groups]]":
     in 8 bytes each, so a file that was cut off is known.
     """
     try:
-        head = posix.pread(fd, HEAD + INDEX, 0)
+        head = posix.pread(fd, HEAD, 0)
         whole = int.from_bytes(head[:8], "little")
         length = int.from_bytes(head[8:16], "little")
         if length > INDEX or posix.fstat(fd).st_size != whole:
             return None
-        data = head[HEAD : HEAD + length]
-        if checksum(data) != head[16:HEAD]:
+        data = posix.pread(fd, length, HEAD)
+        if checksum(data) != head[16:]:
             return None
         found = marshal.loads(data)
         return found if found[0] == key() and len(found) == 3 else None
