@@ -207,7 +207,7 @@ class Host:
         if not isinstance(site.config, Config):
             # Nothing answered a moment ago: do not wait for the same silence twice.
             return unanswered(site, now)
-        bring("slurm.collect")
+        bring("collect")
         from .slurm.collect import collect_live
 
         accounts = [a.name for a in self.policy.accounts]

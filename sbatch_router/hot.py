@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     #: Module name -> is it a package, its source, the source's mtime in ns and size, and where
     #: its marshalled code begins, how long it is, and its `checksum`.
     Modules = Dict[str, Tuple[bool, str, int, int, int, int, bytes]]
-    #: A module that is asked for by name (`bring`) -> it, after all that it imports, in order.
-    Groups = Dict[str, Tuple[str, ...]]
+    #: What is loaded at once (`bring`), by name -> its modules, each after all that it imports;
+    #: where their code begins, as one marshalled tuple, how long it is, and its `checksum`.
+    Packs = Dict[str, Tuple[Tuple[str, ...], int, int, bytes]]
 
 #: Changes whenever the file's form does.
-FORMAT = 3
+FORMAT = 4
 #: Bytes before the index, and the most that an index may have.
 HEAD, INDEX = 24, 32768
 
@@ -31,32 +32,39 @@ HEAD, INDEX = 24, 32768
 class HotFinder:
     """A meta path finder and loader for the modules in one file."""
 
-    def __init__(self, fd: int, modules: "Modules", groups: "Groups") -> None:
+    def __init__(self, fd: int, modules: "Modules", packs: "Packs") -> None:
         self._fd = fd
         self._modules = modules
-        self.groups = groups
+        self._packs = packs
         self._spec = sys.modules["_frozen_importlib"].ModuleSpec
 
-    def load(self, name: str) -> bool:
-        """Import one module, whose own imports are all loaded, without the import system.
+    def bring(self, pack: str) -> None:
+        """Import the modules of a pack without the import system.
 
-        Specs, locks and searches would take as long as the module itself. False: its source
-        has changed, or the file is damaged.
+        Specs, locks and searches would take as long as the modules themselves. Ends at the first
+        whose source has changed: that and the others are left to import statements.
         """
-        package, source = self._modules[name][:2]
-        code = self._code(name)
-        if code is None:
-            return False
-        module = type(sys)(name)
-        parent, _, leaf = name.rpartition(".")
-        module.__file__ = source
-        module.__package__ = name if package else parent
-        if package:
-            module.__path__ = [source.rpartition("/")[0]]
-        sys.modules[name] = module
-        exec(marshal.loads(code), module.__dict__)
-        setattr(sys.modules[parent], leaf, module)
-        return True
+        names, begin, length, check = self._packs[pack]
+        if names[-1] in sys.modules:
+            return
+        data = posix.pread(self._fd, length, begin)
+        if checksum(data) != check:
+            return
+        for name, code in zip(names, marshal.loads(data)):
+            if name in sys.modules:
+                continue
+            if not self._is_current(name):
+                return
+            package, source = self._modules[name][:2]
+            module = type(sys)(name)
+            parent, _, leaf = name.rpartition(".")
+            module.__file__ = source
+            module.__package__ = name if package else parent
+            if package:
+                module.__path__ = [source.rpartition("/")[0]]
+            sys.modules[name] = module
+            exec(code, module.__dict__)
+            setattr(sys.modules[parent], leaf, module)
 
     def find_spec(
         self, name: str, path: "Optional[Sequence[str]]" = None, target: object = None
@@ -71,16 +79,19 @@ class HotFinder:
             spec.submodule_search_locations = [source.rpartition("/")[0]]
         return spec
 
-    def _code(self, name: str) -> "Optional[bytes]":
-        """A module's marshalled code, if its source is the one it was built from."""
-        _, source, mtime, size, begin, length, check = self._modules[name]
+    def _is_current(self, name: str) -> bool:
+        """Whether the module's source is the one it was built from."""
+        _, source, mtime, size = self._modules[name][:4]
         try:
             now = posix.stat(source)
         except OSError:
-            return None
-        if now.st_mtime_ns != mtime or now.st_size != size:
-            return None
-        code = posix.pread(self._fd, length, begin)
+            return False
+        return now.st_mtime_ns == mtime and now.st_size == size
+
+    def _code(self, name: str) -> "Optional[bytes]":
+        """One module's marshalled code, if its source is the one it was built from."""
+        begin, length, check = self._modules[name][4:]
+        code = posix.pread(self._fd, length, begin) if self._is_current(name) else b""
         return code if checksum(code) == check else None
 
     def create_module(self, spec: "ModuleSpec") -> None:
@@ -120,23 +131,20 @@ def activate(path: str) -> None:
     sys.meta_path.insert(0, HotFinder(fd, found[1], found[2]))
 
 
-def bring(*names: str) -> None:
-    """Load some of our modules and all that they import, before they are imported.
+def bring(*packs: str) -> None:
+    """Load packs of our modules before they are imported.
 
-    Only where there is a file, and for names it was built with (`hotbuild`): then this is faster
-    than the import statement, which is needed all the same.
+    Only where there is a file: then this is faster than the import statement, which is needed all
+    the same.
     """
     finder = sys.meta_path[0]
-    if not isinstance(finder, HotFinder):
-        return
-    for name in names:
-        for module in finder.groups.get(name, ()):
-            if module not in sys.modules and not finder.load(module):
-                return
+    if isinstance(finder, HotFinder):
+        for pack in packs:
+            finder.bring(pack)
 
 
-def index(fd: int) -> "Optional[Tuple[object, Modules, Groups]]":
-    """Key, modules, and what `bring` can bring; None when it is not for this interpreter.
+def index(fd: int) -> "Optional[Tuple[object, Modules, Packs]]":
+    """Key, modules and packs; None when it is not for this interpreter.
 
     The file begins with its whole length, the length of its index, and the index's `checksum`,
     in 8 bytes each, so a file that was cut off is known.

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from . import hot, route
+from . import hot
 
 #: Large and never imported by the shim.
 LEFT_OUT = frozenset(
@@ -26,8 +26,14 @@ LEFT_OUT = frozenset(
         "slurm.queue",
     )
 )
-#: What a submission runs, in the parts in which it is loaded.
-ROOTS = ("route", "slurm.collect", *route.JUDGES, *route.READERS)
+#: What a submission runs, in the packs in which it is loaded: name -> the modules that are asked
+#: for, and with them all that they import. `route` is always the first.
+PACKS = {
+    "route": ("route",),
+    "judges": ("core.decide", "core.report", "decisionlog"),
+    "collect": ("slurm.collect",),
+    "readers": ("slurm.text_assoc", "core.settle"),
+}
 #: Of the package's own modules, those that a submission may import.
 _TOP = frozenset(
     ("decisionlog", "host", "policycache", "refusal", "route", "source", "state", "statedir")
@@ -37,14 +43,27 @@ _TOP = frozenset(
 def build() -> bytes:
     """The file's bytes, for the running interpreter and the installed sources."""
     modules: hot.Modules = {}
+    packs: hot.Packs = {}
     blobs: list[bytes] = []
-    begin = hot.HEAD + hot.INDEX
-    for name, (package, source, mtime, size) in _entries().items():
-        code = lean(Path(source).read_text(encoding="utf-8"), source)
-        modules[name] = (package, source, mtime, size, begin, len(code), hot.checksum(code))
+
+    def add(code: bytes) -> tuple[int, int, bytes]:
+        begin = hot.HEAD + hot.INDEX + sum(map(len, blobs))
         blobs.append(code)
-        begin += len(code)
-    return _file(modules, b"".join(blobs))
+        return begin, len(code), hot.checksum(code)
+
+    entries = _entries()
+    codes = {
+        name: lean(Path(source).read_text(encoding="utf-8"), source)
+        for name, (_, source, _, _) in entries.items()
+    }
+    for name, entry in entries.items():
+        modules[name] = (*entry, *add(marshal.dumps(codes[name])))
+    for pack, roots in PACKS.items():
+        before = packs["route"][0] if packs else ()
+        names = [name for name in _order(roots, modules) if name not in before]
+        # In one, since modules have most of their names in common.
+        packs[pack] = (tuple(names), *add(marshal.dumps(tuple(codes[name] for name in names))))
+    return _file(modules, packs, b"".join(blobs))
 
 
 def _entries() -> dict[str, tuple[bool, str, int, int]]:
@@ -73,15 +92,15 @@ def is_fresh(file: Path) -> bool:
         return False
     if found is None:
         return False
-    whole = all(hot.checksum(data[e[4] : e[4] + e[5]]) == e[6] for e in found[1].values())
+    parts = [*(e[4:] for e in found[1].values()), *(p[1:] for p in found[2].values())]
+    whole = all(hot.checksum(data[begin : begin + n]) == check for begin, n, check in parts)
     now = {name: entry[:4] for name, entry in _entries().items()}
     return whole and {name: e[:4] for name, e in found[1].items()} == now
 
 
-def _file(modules: hot.Modules, code: bytes) -> bytes:
+def _file(modules: hot.Modules, packs: hot.Packs, code: bytes) -> bytes:
     """Head, index and code. The index is padded, so that the code begins where it says."""
-    groups = {root: _order(root, modules) for root in ROOTS}
-    index = marshal.dumps((hot.key(), modules, groups))
+    index = marshal.dumps((hot.key(), modules, packs))
     if len(index) > hot.INDEX:
         raise ValueError(f"an index of {len(index)} bytes")
     whole = hot.HEAD + hot.INDEX + len(code)
@@ -89,8 +108,8 @@ def _file(modules: hot.Modules, code: bytes) -> bytes:
     return head + index.ljust(hot.INDEX, b"\0") + code
 
 
-def _order(root: str, modules: hot.Modules) -> tuple[str, ...]:
-    """What `root` imports as it loads, each module after all that it imports itself."""
+def _order(roots: tuple[str, ...], modules: hot.Modules) -> list[str]:
+    """What `roots` import as they load, each module after all that it imports itself."""
     found: list[str] = []
 
     def add(name: str) -> None:
@@ -100,8 +119,9 @@ def _order(root: str, modules: hot.Modules) -> tuple[str, ...]:
             add(needed)
         found.append(name)
 
-    add(f"{__package__}.{root}")
-    return tuple(found)
+    for root in roots:
+        add(f"{__package__}.{root}")
+    return found
 
 
 def _imports(name: str, module: tuple[bool, str, int, int, int, int, bytes]) -> list[str]:
@@ -118,12 +138,12 @@ def _imports(name: str, module: tuple[bool, str, int, int, int, int, bytes]) -> 
     return found
 
 
-def lean(source: str, filename: str) -> bytes:
-    """The marshalled code of a module without docstrings, assertions and annotations."""
+def lean(source: str, filename: str) -> CodeType:
+    """The code of a module without docstrings, assertions and annotations."""
     tree = _Lean().visit(ast.parse(source, filename))
     ast.fix_missing_locations(tree)
     code = compile(tree, filename, "exec", dont_inherit=True, optimize=2)
-    return marshal.dumps(_without_lines(code))
+    return _without_lines(code)
 
 
 def _without_lines(code: CodeType) -> CodeType:

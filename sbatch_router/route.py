@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from .slurm.options import Parsed
 
 
-#: What judges a request, and what reads Slurm's answers: not imported above, since both are
-#: loaded while Slurm is at work.
-JUDGES = ("core.decide", "core.report", "decisionlog")
-READERS = ("slurm.text_assoc", "core.settle")
-
-
 def _get_ready() -> None:
-    bring(*READERS, *JUDGES)
+    """What reads Slurm's answers and judges a request: not imported above, but loaded while
+    Slurm is at work.
+    """
+    bring("readers", "judges")
 
 
 class Considered(Record):
@@ -294,7 +291,7 @@ class _Work:
         return considered
 
     def _decide(self, snapshot: Snapshot, ledger: Tuple[Promise, ...]) -> Considered:
-        bring(*JUDGES)
+        bring("judges")
         from .core.decide import decide
 
         decision = decide(self.request, snapshot, ledger, self.policy, time.time())

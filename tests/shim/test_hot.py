@@ -20,7 +20,7 @@ import sys
 sys.path[:0] = {paths!r}
 import sbatch_router.hot as hot
 hot.activate({file!r})
-hot.bring(*{roots!r})
+hot.bring(*{packs!r})
 import sbatch_router.route as route
 given = [n for n, m in sys.modules.items() if n.startswith("sbatch_router.") and
          (getattr(m, "__spec__", None) is None or type(m.__spec__.loader).__name__ == "HotFinder")]
@@ -29,7 +29,7 @@ print(len(given), route.__file__, route.route.__annotations__, route.__doc__)
 
 
 def probe(file: Path) -> list[str]:
-    code = PROBE.format(paths=shimfile.import_paths(), file=str(file), roots=hotbuild.ROOTS)
+    code = PROBE.format(paths=shimfile.import_paths(), file=str(file), packs=tuple(hotbuild.PACKS))
     done = subprocess.run(
         [sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True
     )
