@@ -70,10 +70,13 @@ class HotFinder:
         self, name: str, path: "Optional[Sequence[str]]" = None, target: object = None
     ) -> "Optional[ModuleSpec]":
         """The spec of one of our modules; None leaves it to the next finder."""
-        if name not in self._modules or self._code(name) is None:
+        code = self._code(name) if name in self._modules else None
+        if code is None:
             return None
         package, source = self._modules[name][:2]
-        spec: ModuleSpec = self._spec(name, self, origin=source, is_package=package)
+        spec: ModuleSpec = self._spec(
+            name, self, origin=source, loader_state=code, is_package=package
+        )
         spec.has_location = True
         if package:
             spec.submodule_search_locations = [source.rpartition("/")[0]]
@@ -98,9 +101,9 @@ class HotFinder:
         """Let the import system make the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Run the module's bytecode."""
-        begin, length = self._modules[module.__name__][4:6]
-        exec(marshal.loads(posix.pread(self._fd, length, begin)), module.__dict__)
+        """Run the module's bytecode, as `find_spec` read and checked it."""
+        assert module.__spec__ is not None
+        exec(marshal.loads(module.__spec__.loader_state), module.__dict__)
 
 
 def checksum(data: bytes) -> bytes:
